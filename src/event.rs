@@ -256,6 +256,8 @@ pub enum NotExtension {
     SessionStart,
     /// A frontier was installed.
     Fold,
+    /// This version of the program renders the same log to other bytes.
+    RenderingChanged,
 }
 
 /// Payload of `model.responded`.

@@ -182,7 +182,7 @@ impl Digest {
     /// The digest of these bytes.
     pub fn of(bytes: &[u8]) -> Self {
         use sha2::Digest as _;
-        Self::from_raw(&sha2::Sha256::digest(bytes))
+        Self::from_sha256(&sha2::Sha256::digest(bytes).into())
     }
 
     /// The digest of several parts, each preceded by its length (u64, big-endian), so that no two
@@ -194,10 +194,11 @@ impl Digest {
             hasher.update((part.len() as u64).to_be_bytes());
             hasher.update(part);
         }
-        Self::from_raw(&hasher.finalize())
+        Self::from_sha256(&hasher.finalize().into())
     }
 
-    fn from_raw(raw: &[u8]) -> Self {
+    /// The digest whose 32 bytes these are.
+    pub fn from_sha256(raw: &[u8; 32]) -> Self {
         use fmt::Write as _;
         let mut text = String::with_capacity(raw.len() * 2);
         for byte in raw {

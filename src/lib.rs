@@ -2,6 +2,8 @@
 //!
 //! The map, layer by layer; a module uses only what stands below it (`tests/architecture.rs`).
 
+pub mod prompt;
+
 pub mod wire;
 
 pub mod cell;
