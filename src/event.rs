@@ -168,6 +168,43 @@ impl Body {
     }
 }
 
+impl Body {
+    /// The payload, as JSON text.
+    pub fn payload_json(&self) -> serde_json::Result<String> {
+        match self {
+            Self::SessionOpened(payload) => serde_json::to_string(payload),
+            Self::OperatorInput(payload) => serde_json::to_string(payload),
+            Self::AttentionPlanned(payload) => serde_json::to_string(payload),
+            Self::TurnStarted(payload) => serde_json::to_string(payload),
+            Self::ModelRequested(payload) => serde_json::to_string(payload),
+            Self::ModelResponded(payload) => serde_json::to_string(payload),
+            Self::ModelFailed(payload) => serde_json::to_string(payload),
+            Self::CellStarted(payload) => serde_json::to_string(payload),
+            Self::CellCompleted(payload) => serde_json::to_string(payload),
+            Self::StepEnded(payload) => serde_json::to_string(payload),
+            Self::EffectIntended(payload) => serde_json::to_string(payload),
+            Self::EffectSettled(payload) => serde_json::to_string(payload),
+            Self::DeliverySent(payload) => serde_json::to_string(payload),
+            Self::DeliveryHeld(payload) => serde_json::to_string(payload),
+            Self::DeliveryDiscarded(payload) => serde_json::to_string(payload),
+            Self::WaitAccepted(payload) => serde_json::to_string(payload),
+            Self::Wake(payload) => serde_json::to_string(payload),
+            Self::TurnEnded(payload) => serde_json::to_string(payload),
+            Self::PromptHeader(payload) => serde_json::to_string(payload),
+            Self::KernelReset(payload) => serde_json::to_string(payload),
+            Self::GenerationEnded(payload) => serde_json::to_string(payload),
+            Self::BehaviorActivated(payload) => serde_json::to_string(payload),
+            Self::HostStarted(payload) => serde_json::to_string(payload),
+        }
+    }
+
+    /// The body with this kind and payload.
+    pub fn parse(kind: &str, payload: &str) -> serde_json::Result<Self> {
+        let kind = serde_json::to_string(kind)?;
+        serde_json::from_str(&format!("{{\"kind\":{kind},\"payload\":{payload}}}"))
+    }
+}
+
 /// Payload of `session.opened`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SessionOpened {

@@ -2,12 +2,15 @@
 //!
 //! The map, layer by layer; a module uses only what stands below it (`tests/architecture.rs`).
 
+// Deciders: what happens next, and why.
 pub mod prompt;
 
+// Boundaries: bytes, processes, files, HTTP; they do not know one another.
+pub mod store;
 pub mod wire;
 
+// Vocabulary.
 pub mod cell;
-
 pub mod clock;
 pub mod config;
 pub mod event;

@@ -110,7 +110,7 @@ impl Assembly {
         call: usize,
         cell: &CellCompleted,
     ) -> Result<(), AssembleError> {
-        self.push_result(event, call, frame::cell_result(at_ms, cell))
+        self.push_result(event, call, &frame::cell_result(at_ms, cell))
     }
 
     /// Adds the result of the newest response's `call`: nothing was run, and why.
@@ -121,10 +121,10 @@ impl Assembly {
         call: usize,
         message: &str,
     ) -> Result<(), AssembleError> {
-        self.push_result(event, call, format!("{}\n{message}", frame::line(at_ms, "host")))
+        self.push_result(event, call, &format!("{}\n{message}", frame::line(at_ms, "host")))
     }
 
-    fn push_result(&mut self, event: EventId, call: usize, content: String) -> Result<(), AssembleError> {
+    fn push_result(&mut self, event: EventId, call: usize, content: &str) -> Result<(), AssembleError> {
         let Some((id, _)) = self.calls.get(call) else {
             return Err(AssembleError::NoSuchCall { event, call });
         };

@@ -3,7 +3,8 @@
 //! Every field is always present, null where there is nothing; an unknown field is an error.
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::Value;
+use std::collections::BTreeMap;
 
 use crate::cell::{HookSlot, OutputRecord, Role};
 use crate::id::{ExecutionId, OperationId, RequestId};
@@ -107,6 +108,7 @@ pub enum Completion {
         /// What it wrote.
         output: Vec<OutputRecord>,
         /// Bytes that were discarded.
+        #[serde(deserialize_with = "count")]
         truncated_bytes: u64,
         /// The traceback; null where there was no error.
         #[serde(deserialize_with = "present")]
@@ -191,14 +193,20 @@ pub enum Request {
     WorkspaceRun {
         argv: Vec<String>,
         cwd: String,
-        env: Map<String, Value>,
+        env: BTreeMap<String, String>,
+        #[serde(deserialize_with = "count")]
         timeout_ms: u64,
+        #[serde(deserialize_with = "count")]
         max_output_bytes: u64,
     },
     #[serde(rename = "evidence.resolve")]
     EvidenceResolve { refs: Vec<String> },
     #[serde(rename = "behavior.activate")]
-    BehaviorActivate { path: String, expected_epoch: u64 },
+    BehaviorActivate {
+        path: String,
+        #[serde(deserialize_with = "count")]
+        expected_epoch: u64,
+    },
     #[serde(rename = "maintenance.originate")]
     MaintenanceOriginate { purpose: String, reason: String, evidence_refs: Vec<String> },
     #[serde(rename = "maintenance.assess")]
@@ -216,7 +224,11 @@ pub enum Request {
     #[serde(rename = "peer.send", alias = "peer.message")]
     PeerSend { peer_id: String, request_id: String, content: String, evidence: Vec<String> },
     #[serde(rename = "peer.result")]
-    PeerResult { request_id: String, wait_ms: u64 },
+    PeerResult {
+        request_id: String,
+        #[serde(deserialize_with = "count")]
+        wait_ms: u64,
+    },
     #[serde(rename = "peer.submit_result")]
     PeerSubmitResult {
         request_id: String,
@@ -266,4 +278,11 @@ where
     T: Deserialize<'de>,
 {
     T::deserialize(deserializer)
+}
+
+/// A count: not negative, and inside the signed 64-bit range.
+fn count<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    let number = i64::deserialize(deserializer)?;
+    u64::try_from(number)
+        .map_err(|_| serde::de::Error::custom(format!("a count is not negative, this is {number}")))
 }
