@@ -4,8 +4,10 @@
 
 // Deciders: what happens next, and why.
 pub mod prompt;
+pub mod worker;
 
 // Boundaries: bytes, processes, files, HTTP; they do not know one another.
+pub mod containment;
 pub mod store;
 pub mod wire;
 
