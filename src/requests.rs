@@ -98,7 +98,9 @@ impl From<StoreError> for Refusal {
 pub async fn answer(services: &Services, caller: &Caller, id: RequestId, request: Request) -> ReplyResult {
     let outcome = match request {
         Request::LocalSend { text } => local::send(services, caller, id, text).await,
-        Request::RuntimeWait { seconds, reason } => runtime::wait(services, caller, id, seconds, reason).await,
+        Request::RuntimeWait { seconds, reason } => {
+            runtime::wait(services, caller, id, seconds, reason).await
+        }
         Request::RuntimeInspect {} => Ok(runtime::inspect(services, caller)),
         Request::RuntimeInstructions {} => runtime::instructions(services, caller).await,
         Request::HooksList {} => hooks::list(services, caller),
@@ -139,10 +141,9 @@ pub async fn answer(services: &Services, caller: &Caller, id: RequestId, request
 /// A slot by its name.
 fn slot_named(name: &str) -> Result<HookSlot, Refusal> {
     let known = || HookSlot::ALL.map(HookSlot::as_str).join(", ");
-    HookSlot::ALL
-        .into_iter()
-        .find(|slot| slot.as_str() == name)
-        .ok_or_else(|| Refusal::new(ErrorCode::NotFound, format!("no slot {name:?}; the slots are {}", known())))
+    HookSlot::ALL.into_iter().find(|slot| slot.as_str() == name).ok_or_else(|| {
+        Refusal::new(ErrorCode::NotFound, format!("no slot {name:?}; the slots are {}", known()))
+    })
 }
 
 /// The JSON form of a receipt for a refusal, as it is kept.

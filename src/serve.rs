@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 
 use crate::cell::HookSlot;
 use crate::config::{Config, ConfigError, ContainmentChoice, python_path};
-use crate::containment::{Containment, ContainmentError, process::ProcessContainment};
+use crate::containment::{Containment, ContainmentError, process::{Orphans, ProcessContainment}};
 use crate::event::BehaviorActivated;
 use crate::id::Digest;
 use crate::operator::{OperatorError, listener::Listener, server::Server};
@@ -19,6 +19,7 @@ use crate::requests::{Facts, Services};
 use crate::route::{ApiKey, Route, RouteError};
 use crate::session::{Host, Open, SessionError, Workshop, recover};
 use crate::store::{Store, StoreError};
+use crate::worker::Times;
 use crate::worker::hooks::Hooks;
 
 /// Notices of the hooks actor that may wait.
@@ -104,12 +105,12 @@ async fn serve_on(
         source,
     })?;
     let data_tag = data_tag(&data);
-    let containment = contain(config)?;
-    containment.stop_leftovers(&data_tag).await?;
+    let containment = contain(config, &data_tag)?;
+    containment.stop_leftovers().await?;
     let recovered = recover::recover(store).await?;
     let (behavior, entrypoints) = policy(store, &data).await?;
     let (name, route_config) = config.route().ok_or_else(|| no_route(config, &options.config))?;
-    let route = Route::open(name, route_config, ApiKey::resolve(route_config)?)?;
+    let route = Route::open(name, route_config, ApiKey::resolve(name, route_config)?)?;
     let run = run_folder(&data, &data_tag)?;
     let workshop = Arc::new(Workshop {
         containment: Arc::clone(&containment) as Arc<dyn Containment>,
@@ -118,9 +119,11 @@ async fn serve_on(
         workspace,
         run: run.clone(),
         releases: data.join("releases"),
-        data_tag,
-        interrupt_grace: Duration::from_millis(config.limits.interrupt_grace_ms),
-        cell_max: (config.limits.cell_ms > 0).then(|| Duration::from_millis(config.limits.cell_ms)),
+        times: Times {
+            interrupt_grace: Duration::from_millis(config.limits.interrupt_grace_ms),
+            cell_max: (config.limits.cell_ms > 0).then(|| Duration::from_millis(config.limits.cell_ms)),
+            ..Times::default()
+        },
         store: store.clone(),
         numbers: Mutex::new(HashMap::new()),
     });
@@ -193,9 +196,13 @@ fn remove_quietly(run: &Path) {
     }
 }
 
-fn contain(config: &Config) -> Result<Arc<ProcessContainment>, ServeError> {
+fn contain(config: &Config, data_tag: &str) -> Result<Arc<ProcessContainment>, ServeError> {
     match config.containment {
-        ContainmentChoice::Auto | ContainmentChoice::Process => Ok(Arc::new(ProcessContainment::new()?)),
+        ContainmentChoice::Auto | ContainmentChoice::Process => {
+            // This program as it runs, whatever has become of its file since.
+            let program = Path::new("/proc/self/exe");
+            Ok(Arc::new(ProcessContainment::new(program, data_tag, Orphans::All)?))
+        }
         ContainmentChoice::Systemd => Err(ServeError::NoSuchContainment("systemd")),
         ContainmentChoice::Cgroup => Err(ServeError::NoSuchContainment("cgroup")),
     }

@@ -70,12 +70,10 @@ impl Identity {
                 ErrorCode::Cancelled,
                 format!("request {} ended with an earlier host and had no effect", self.request),
             )),
-            (EffectState::Uncertain | EffectState::Committed | EffectState::Refused, _) => {
-                Err(Refusal::new(
-                    ErrorCode::UnknownOutcome,
-                    format!("nobody knows what became of request {}", self.request),
-                ))
-            }
+            (EffectState::Uncertain | EffectState::Committed | EffectState::Refused, _) => Err(Refusal::new(
+                ErrorCode::UnknownOutcome,
+                format!("nobody knows what became of request {}", self.request),
+            )),
         })
     }
 
@@ -90,7 +88,11 @@ impl Identity {
     }
 
     /// Logs that it was refused and has no consequence.
-    pub fn refuse(&self, transaction: &mut Transaction<'_>, refusal: &Refusal) -> Result<EventId, StoreError> {
+    pub fn refuse(
+        &self,
+        transaction: &mut Transaction<'_>,
+        refusal: &Refusal,
+    ) -> Result<EventId, StoreError> {
         self.settle(transaction, EffectState::Refused, None, refusal_receipt(refusal))
     }
 

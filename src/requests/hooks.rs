@@ -9,7 +9,11 @@ use crate::wire::message::ErrorCode;
 
 /// One entry per slot.
 pub(super) fn list(services: &Services, caller: &Caller) -> Result<Value, Refusal> {
-    HookSlot::ALL.into_iter().map(|slot| entry(services, caller, slot)).collect::<Result<Vec<_>, _>>().map(Value::from)
+    HookSlot::ALL
+        .into_iter()
+        .map(|slot| entry(services, caller, slot))
+        .collect::<Result<Vec<_>, _>>()
+        .map(Value::from)
 }
 
 /// One slot, with the shape of its input and result and its budget.

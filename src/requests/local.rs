@@ -25,9 +25,15 @@ enum Review {
 ///
 /// The same identity gets the same receipt and sends nothing again. Anything but a clear "allow"
 /// from review holds the text: a review that cannot be asked is not an approval.
-pub async fn send(services: &Services, caller: &Caller, id: RequestId, text: String) -> Result<Value, Refusal> {
+pub async fn send(
+    services: &Services,
+    caller: &Caller,
+    id: RequestId,
+    text: String,
+) -> Result<Value, Refusal> {
     if text.len() > SEND_BYTES_MAX {
-        let message = format!("the text has {} bytes, the limit is {SEND_BYTES_MAX}; send it in parts", text.len());
+        let message =
+            format!("the text has {} bytes, the limit is {SEND_BYTES_MAX}; send it in parts", text.len());
         return Err(Refusal::new(ErrorCode::TooLarge, message));
     }
     if text.is_empty() {
@@ -41,7 +47,11 @@ pub async fn send(services: &Services, caller: &Caller, id: RequestId, text: Str
         Begun::New => {}
     }
     let review = review(services, &identity.effect, &text).await;
-    services.store.write(move |transaction| settle(transaction, &identity, text, review)).await.map_err(Refusal::from)
+    services
+        .store
+        .write(move |transaction| settle(transaction, &identity, text, review))
+        .await
+        .map_err(Refusal::from)
 }
 
 async fn review(services: &Services, effect: &EffectId, text: &str) -> Review {
@@ -88,7 +98,10 @@ mod tests {
         let parse = |value: Value| serde_json::from_value::<Review>(value).ok();
 
         assert_eq!(parse(json!({"action": "allow"})), Some(Review::Allow {}));
-        assert_eq!(parse(json!({"action": "hold", "reason": "r"})), Some(Review::Hold { reason: "r".into() }));
+        assert_eq!(
+            parse(json!({"action": "hold", "reason": "r"})),
+            Some(Review::Hold { reason: "r".into() })
+        );
         let broken = [
             json!({"action": "allow", "also": 1}),
             json!({"action": "hold"}),

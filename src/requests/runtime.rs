@@ -23,7 +23,8 @@ pub(super) async fn wait(
     };
     if let Some(asked) = seconds {
         if !asked.is_finite() || asked <= 0.0 || asked > WAIT_SECONDS_MAX {
-            let message = format!("seconds must be null, or above 0 and at most {WAIT_SECONDS_MAX}, not {asked}");
+            let message =
+                format!("seconds must be null, or above 0 and at most {WAIT_SECONDS_MAX}, not {asked}");
             return Err(Refusal::invalid(message));
         }
     }
@@ -47,7 +48,8 @@ pub(super) async fn wait(
             let accepted = WaitAccepted { turn: Some(turn), seconds, reason, deadline_ms, pending_inputs };
             let event = transaction.append(identity.event(Body::WaitAccepted(accepted)))?;
             let status = if pending_inputs > 0 { "ready" } else { "waiting" };
-            let receipt = json!({"status": status, "deadline_ms": deadline_ms, "pending_inputs": pending_inputs});
+            let receipt =
+                json!({"status": status, "deadline_ms": deadline_ms, "pending_inputs": pending_inputs});
             identity.commit(transaction, event, receipt.clone())?;
             Ok(Ok(receipt))
         })

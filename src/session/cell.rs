@@ -76,7 +76,11 @@ impl Coordinator {
     }
 
     /// Runs a cell to its end, whatever end that is.
-    pub(super) async fn run_cell(&mut self, code: String, origin: CellOrigin) -> Result<CellEnd, SessionError> {
+    pub(super) async fn run_cell(
+        &mut self,
+        code: String,
+        origin: CellOrigin,
+    ) -> Result<CellEnd, SessionError> {
         self.set_phase(PhaseName::Executing);
         self.notice_events().await?;
         let reset = match self.bench {
@@ -95,12 +99,7 @@ impl Coordinator {
             self.namespace_lost = false;
         }
         let caller = self.log_start(code.clone(), origin, generation, unit, reset).await?;
-        let mut running = Running {
-            interrupted: false,
-            reset: None,
-            requests: JoinSet::new(),
-            caller,
-        };
+        let mut running = Running { interrupted: false, reset: None, requests: JoinSet::new(), caller };
         // A worker that is gone already tells so by its last event.
         let _ = workbench.execute(running.caller.execution.clone(), code).await;
         let outcome = self.attend(&mut running).await?;
@@ -142,8 +141,12 @@ impl Coordinator {
                     CellOrigin::Model { turn, step, .. } => Some((*turn, *step)),
                     CellOrigin::Operator {} => None,
                 };
-                let started =
-                    CellStarted { execution: execution.clone(), generation: generation.clone(), origin, code };
+                let started = CellStarted {
+                    execution: execution.clone(),
+                    generation: generation.clone(),
+                    origin,
+                    code,
+                };
                 transaction.append(NewEvent {
                     execution: Some(execution.clone()),
                     ..host_event(&session, Body::CellStarted(started))
@@ -207,7 +210,8 @@ impl Coordinator {
             Some(Command::Exec(exec)) => match exec.when {
                 When::Behind => self.queue.push_back(exec),
                 When::Now => {
-                    let busy = format!("cell {} runs; wait for it, or interrupt it", running.caller.execution);
+                    let busy =
+                        format!("cell {} runs; wait for it, or interrupt it", running.caller.execution);
                     answer(exec.reply, Err(Refusal::Busy(busy)));
                 }
             },
@@ -265,7 +269,12 @@ impl Coordinator {
     }
 
     /// The record of a cell for which there was no worker.
-    async fn never_ran(&mut self, code: String, origin: CellOrigin, problem: String) -> Result<CellEnd, SessionError> {
+    async fn never_ran(
+        &mut self,
+        code: String,
+        origin: CellOrigin,
+        problem: String,
+    ) -> Result<CellEnd, SessionError> {
         let none = GenerationId::numbered(0);
         let caller = self.log_start(code, origin, none, String::new(), None).await?;
         let completed = CellCompleted {

@@ -27,14 +27,18 @@ pub(super) async fn final_text(
 }
 
 /// Whether some of it was delivered before the host was restarted.
-pub(super) async fn already(services: &Services, session: &SessionId, response: EventId) -> Result<bool, StoreError> {
+pub(super) async fn already(
+    services: &Services,
+    session: &SessionId,
+    response: EventId,
+) -> Result<bool, StoreError> {
     let Ok(caller) = caller(session, response) else { return Ok(false) };
     let effects = services.store.read(move |snapshot| snapshot.effects_of(&caller.execution)).await?;
     Ok(!effects.is_empty())
 }
 
 fn caller(session: &SessionId, response: EventId) -> Result<Caller, SessionError> {
-    let execution = ExecutionId::parse(format!("final-{response}")).map_err(inconsistent)?;
+    let execution = ExecutionId::parse(format!("final-{response}")).map_err(|error| inconsistent(&error))?;
     Ok(Caller {
         session: session.clone(),
         execution,
@@ -48,10 +52,10 @@ fn caller(session: &SessionId, response: EventId) -> Result<Caller, SessionError
 }
 
 fn part_id(index: usize) -> Result<RequestId, SessionError> {
-    RequestId::parse(format!("text-{}", index + 1)).map_err(inconsistent)
+    RequestId::parse(format!("text-{}", index + 1)).map_err(|error| inconsistent(&error))
 }
 
-fn inconsistent(error: crate::id::IdError) -> SessionError {
+fn inconsistent(error: &crate::id::IdError) -> SessionError {
     SessionError::Inconsistent(error.to_string())
 }
 

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use crate::cell::Role;
 use crate::clock;
@@ -11,7 +10,7 @@ use crate::containment::Containment;
 use crate::event::{Body, GenerationEnded, KernelReset, NewEvent, ResetReason, Source};
 use crate::id::{Digest, GenerationId, SessionId};
 use crate::store::{Store, StoreError};
-use crate::worker::{Ended, Hello, WorkerSpec};
+use crate::worker::{Ended, Hello, Times, WorkerSpec};
 
 /// What every worker of this host is made with.
 pub struct Workshop {
@@ -27,12 +26,8 @@ pub struct Workshop {
     pub run: PathBuf,
     /// Where releases of hook source lie.
     pub releases: PathBuf,
-    /// Names this data directory in a worker's environment.
-    pub data_tag: String,
-    /// From a cooperative interrupt to the hard stop.
-    pub interrupt_grace: Duration,
-    /// Longest time that one cell may run.
-    pub cell_max: Option<Duration>,
+    /// What bounds a worker's life.
+    pub times: Times,
     /// The log.
     pub store: Store,
     /// Highest number given out, logged or not: a generation that failed to start used one up.
@@ -62,14 +57,12 @@ impl Workshop {
             generation: GenerationId::numbered(number),
             run_dir: self.run.join(&unit),
             unit,
-            data_tag: self.data_tag.clone(),
             python: self.python.clone(),
             python_path: self.python_path.clone(),
             workspace: self.workspace.clone(),
             release: release.map(|digest| self.releases.join(digest.as_str())),
             skills: None,
-            interrupt_grace: self.interrupt_grace,
-            cell_max: self.cell_max,
+            times: self.times,
         })
     }
 
@@ -97,7 +90,12 @@ impl Workshop {
 }
 
 /// The end of a generation, for the log.
-pub(super) fn ended_event(session: &SessionId, role: Role, generation: &GenerationId, ended: &Ended) -> NewEvent {
+pub(super) fn ended_event(
+    session: &SessionId,
+    role: Role,
+    generation: &GenerationId,
+    ended: &Ended,
+) -> NewEvent {
     let body = Body::GenerationEnded(GenerationEnded {
         role,
         generation: generation.clone(),
@@ -113,7 +111,13 @@ pub(super) fn ended_event(session: &SessionId, role: Role, generation: &Generati
 
 /// An event that the host observed itself.
 pub(super) fn host_event(session: &SessionId, body: Body) -> NewEvent {
-    NewEvent { session: session.clone(), source: Source::host(), execution: None, at_ms: clock::now_ms(), body }
+    NewEvent {
+        session: session.clone(),
+        source: Source::host(),
+        execution: None,
+        at_ms: clock::now_ms(),
+        body,
+    }
 }
 
 /// Eight hexadecimal digits that make a unit's name its own on this machine and boot.

@@ -12,13 +12,14 @@ use super::generation::{Workshop, host_event};
 use super::hooks::Shown;
 use super::status::{HooksStatus, Phase, RouteStatus, SessionStatus, Status};
 use super::{
-    Command, Exec, ExecOutcome, Interrupted, Refusal, ResetOutcome, SessionError, When, hooks, recover, resume,
+    Command, Exec, ExecOutcome, Interrupted, Refusal, ResetOutcome, SessionError, When, hooks, recover,
+    resume,
 };
 use crate::clock;
 use crate::config::{FinalText, RouteKind};
 use crate::event::{
-    AttentionDecision, AttentionPlanned, BehaviorActivated, Body, DeliveryDiscarded, DeliverySent, Event, NewEvent,
-    OperatorInput, ResetReason, SessionOpened, Source,
+    AttentionDecision, AttentionPlanned, BehaviorActivated, Body, DeliveryDiscarded, DeliverySent, Event,
+    NewEvent, OperatorInput, ResetReason, SessionOpened, Source,
 };
 use crate::id::{EffectId, EventId, SessionId};
 use crate::limits::{CODE_BYTES_MAX, INPUT_BYTES_MAX, INSTRUCTION_BYTES_MAX};
@@ -91,8 +92,12 @@ impl Host {
         let store = open.services.store.clone();
         let sessions = store.write(open_root).await?;
         let shown = Shown::default();
-        let keeper =
-            hooks::keep(open.hook_notices, Arc::clone(&open.workshop), open.behavior.clone(), Arc::clone(&shown));
+        let keeper = hooks::keep(
+            open.hook_notices,
+            Arc::clone(&open.workshop),
+            open.behavior.clone(),
+            Arc::clone(&shown),
+        );
         let mut running = Running { sessions: JoinSet::new(), hook_keeper: tokio::spawn(keeper) };
         let mut lanes = HashMap::new();
         for session in sessions {
@@ -274,7 +279,9 @@ impl Host {
             .write(move |transaction| {
                 let known = transaction.delivery_of(&effect)?;
                 let held = transaction.held(None)?.into_iter().find(|row| row.effect_id == effect);
-                let Some(held) = held else { return Ok(Err(not_held(&effect, known.map(|(_, state)| state)))) };
+                let Some(held) = held else {
+                    return Ok(Err(not_held(&effect, known.map(|(_, state)| state))));
+                };
                 let event = NewEvent {
                     source: Source::operator(),
                     ..host_event(&held.session, body(held.text, effect))

@@ -9,11 +9,11 @@ use super::generation::host_event;
 use super::status::PhaseName;
 use super::transcript::{Transcript, event};
 use super::turn::Point;
-use super::{Command, ExecOutcome, Interrupted, Refusal, SessionError};
+use super::{Command, Interrupted, SessionError};
 use crate::clock;
 use crate::event::{
-    Body, HeaderPin, HeaderPinTag, ModelFailed, ModelRequested, ModelResponded, NewEvent, NotExtension, PinReason,
-    Source, StepEnded, TurnEndReason,
+    Body, HeaderPin, HeaderPinTag, ModelFailed, ModelRequested, ModelResponded, NewEvent, NotExtension,
+    PinReason, Source, StepEnded, TurnEndReason,
 };
 use crate::id::{EventId, SessionId};
 use crate::prompt::{Header, Sequence, tool};
@@ -66,7 +66,9 @@ impl Coordinator {
         let prepared = self
             .services
             .store
-            .write(move |transaction| Ok(prepare(transaction, &session, &facts, turn, header.as_ref(), transcript)))
+            .write(move |transaction| {
+                Ok(prepare(transaction, &session, &facts, turn, header.as_ref(), transcript))
+            })
             .await??;
         let Prepared { transcript, request, step, answered } = prepared;
         let question = Question {
@@ -111,7 +113,8 @@ impl Coordinator {
             })
             .await?;
         if steps >= limits.steps_per_turn {
-            let detail = format!("the turn made {steps} steps, limits.steps_per_turn is {}", limits.steps_per_turn);
+            let detail =
+                format!("the turn made {steps} steps, limits.steps_per_turn is {}", limits.steps_per_turn);
             return Ok(Some((TurnEndReason::StepLimit, detail)));
         }
         if requests >= u64::from(limits.requests_per_hour) {
@@ -122,8 +125,10 @@ impl Coordinator {
             return Ok(Some((TurnEndReason::RequestLimit, detail)));
         }
         if tokens >= limits.tokens_per_day {
-            let detail =
-                format!("{tokens} tokens in the last day, limits.tokens_per_day is {}", limits.tokens_per_day);
+            let detail = format!(
+                "{tokens} tokens in the last day, limits.tokens_per_day is {}",
+                limits.tokens_per_day
+            );
             return Ok(Some((TurnEndReason::TokenLimit, detail)));
         }
         Ok(None)
@@ -287,7 +292,11 @@ fn prepare(
     Ok(Prepared { transcript, request, step, answered })
 }
 
-fn pin(transaction: &mut Transaction<'_>, session: &SessionId, header: &Header) -> Result<String, StoreError> {
+fn pin(
+    transaction: &mut Transaction<'_>,
+    session: &SessionId,
+    header: &Header,
+) -> Result<String, StoreError> {
     transaction.append(host_event(
         session,
         Body::PromptHeader(HeaderPin {

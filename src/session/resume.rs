@@ -6,7 +6,10 @@ use crate::id::{EventId, SessionId};
 use crate::store::{EventFilter, Snapshot, StoreError};
 
 /// The open turn and its point, if a turn is open. Everything that was open has been closed.
-pub(super) fn point(snapshot: &Snapshot<'_>, session: &SessionId) -> Result<Option<(u64, Point)>, StoreError> {
+pub(super) fn point(
+    snapshot: &Snapshot<'_>,
+    session: &SessionId,
+) -> Result<Option<(u64, Point)>, StoreError> {
     let Some(open) = snapshot.session(session)?.and_then(|row| row.turn) else { return Ok(None) };
     Ok(Some(match last_answer(snapshot, session)? {
         Some((response, text)) => (open.turn, Point::Finish(response, text)),

@@ -26,7 +26,11 @@ impl Transcript {
     }
 
     /// Takes up the blocks that the log has and this does not.
-    pub(super) fn catch_up(&mut self, snapshot: &Snapshot<'_>, session: &SessionId) -> Result<(), SessionError> {
+    pub(super) fn catch_up(
+        &mut self,
+        snapshot: &Snapshot<'_>,
+        session: &SessionId,
+    ) -> Result<(), SessionError> {
         for block in snapshot.transcript(session, self.seq)? {
             self.take(snapshot, &block)?;
             self.seq = block.seq;
