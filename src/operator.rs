@@ -3,6 +3,7 @@
 //! Owns framing, admission, paging and the words of errors. Must not know SQL, or how a session does
 //! what it is asked.
 
+pub mod client;
 pub mod event_object;
 pub mod fault;
 pub mod listener;

@@ -30,7 +30,9 @@ pub enum OperatorError {
         bytes: usize,
     },
     /// The directory is missing, or is none, or cannot be opened.
-    #[error("cannot use {directory}, the directory of the socket; make it first, or choose another with --socket")]
+    #[error(
+        "cannot use {directory}, the directory of the socket; make it first, or choose another with --socket"
+    )]
     Directory {
         /// The directory.
         directory: PathBuf,

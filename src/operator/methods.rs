@@ -244,11 +244,8 @@ impl Operator {
     async fn before_newest(&self, filter: &EventFilter, limit: usize) -> Result<EventId, Fault> {
         let filter = filter.clone();
         let size = limit.min(PAGE_EVENTS_MAX);
-        let newest = self
-            .host
-            .store()
-            .read(move |s| s.events_before(EventId(i64::MAX), &filter, size))
-            .await?;
+        let newest =
+            self.host.store().read(move |s| s.events_before(EventId(i64::MAX), &filter, size)).await?;
         let first = newest.iter().map(|event| event.id.0).min();
         Ok(EventId(first.map_or(0, |first| first - 1)))
     }

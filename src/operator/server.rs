@@ -15,8 +15,8 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use super::fault::Fault;
 use super::listener::Listener;
-use super::methods::Operator;
 use super::message::{self, Call, Inbox};
+use super::methods::Operator;
 use crate::limits;
 use crate::session::Host;
 
@@ -42,11 +42,8 @@ pub trait Service: Send + Sync + 'static {
     const DESCRIPTION: &'static str;
 
     /// Answers one call, by zero or more continuing replies and a last one, or by a fault.
-    fn call(
-        &self,
-        call: Call,
-        replies: &mut Replies<'_>,
-    ) -> impl Future<Output = Result<(), CallEnd>> + Send;
+    fn call(&self, call: Call, replies: &mut Replies<'_>)
+    -> impl Future<Output = Result<(), CallEnd>> + Send;
 }
 
 /// Why a call ended without its last reply.
