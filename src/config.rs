@@ -45,6 +45,19 @@ pub enum ConfigError {
         /// What is wrong, and what to write instead.
         problem: String,
     },
+    /// The Python package that workers run is nowhere.
+    #[error(
+        "the Python package `klbr` is not in {}; name its folder with `python_path` or KLBR_PYTHON_PATH",
+        shown(looked_in)
+    )]
+    NoPython {
+        /// Every place that was looked in.
+        looked_in: Vec<PathBuf>,
+    },
+}
+
+fn shown(paths: &[PathBuf]) -> String {
+    paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
 }
 
 /// `klbr.toml`.
@@ -354,18 +367,53 @@ impl RouteConfig {
     }
 }
 
+/// The folder of the Python packages `klbr` and `klbr_hooks`: KLBR_PYTHON_PATH, else `python_path`,
+/// else beside the program where an installation or a checkout has it.
+pub fn python_path(config: &Config) -> Result<PathBuf, ConfigError> {
+    let named = std::env::var_os("KLBR_PYTHON_PATH").filter(|path| !path.is_empty()).map(PathBuf::from);
+    let looked_in = match named.or_else(|| config.python_path.clone()) {
+        // What somebody named is taken, or wrong: never quietly another one.
+        Some(path) => vec![path],
+        None => std::env::current_exe().map(|program| beside(&program)).unwrap_or_default(),
+    };
+    let found = looked_in.iter().find(|path| path.join("klbr").is_dir()).cloned();
+    found.ok_or(ConfigError::NoPython { looked_in })
+}
+
+/// Where the Python packages lie for a program at this path.
+fn beside(program: &Path) -> Vec<PathBuf> {
+    let prefix = program.parent().and_then(Path::parent);
+    let installed = prefix
+        .into_iter()
+        .flat_map(|prefix| [prefix.join("lib/klbr/python"), prefix.join("share/klbr/python")]);
+    let checkout = program
+        .ancestors()
+        .filter(|folder| folder.file_name().is_some_and(|name| name == "target"))
+        .filter_map(|target| target.parent().map(|checkout| checkout.join("python")));
+    installed.chain(checkout).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_packages_lie_beside_an_installed_program_and_beside_a_checkouts_target() {
+        let shown = |program: &str| beside(Path::new(program)).into_iter().map(|p| p.display().to_string());
+
+        assert!(shown("/usr/bin/klbr").eq(["/usr/lib/klbr/python", "/usr/share/klbr/python"]));
+        assert_eq!(shown("/src/klbr/target/debug/klbr").last().as_deref(), Some("/src/klbr/python"));
+    }
 
     const MANUAL: &str = "workspace = \"/w\"\n[route]\nuse = \"me\"\n[routes.me]\nkind = \"manual\"\n";
 
     fn parse(text: &str) -> Result<Config, String> {
         Config::parse(text, Path::new("/etc/klbr/klbr.toml")).map_err(|e| match e {
             ConfigError::Parse { source, .. } => source.to_string(),
-            ConfigError::Read { .. } | ConfigError::TooLarge { .. } | ConfigError::Setting { .. } => {
-                e.to_string()
-            }
+            ConfigError::Read { .. }
+            | ConfigError::TooLarge { .. }
+            | ConfigError::Setting { .. }
+            | ConfigError::NoPython { .. } => e.to_string(),
         })
     }
 

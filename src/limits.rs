@@ -40,14 +40,23 @@ pub const WAIT_REASON_BYTES_MAX: usize = 2_048;
 pub const SEND_BYTES_MAX: usize = 65_536;
 /// Text of one operator input.
 pub const INPUT_BYTES_MAX: usize = 1_048_576;
-/// One message on the operator socket.
-pub const OPERATOR_MESSAGE_BYTES_MAX: usize = 4_194_304;
+/// One message to the operator socket: an input of the largest size fits, even where JSON has to
+/// escape each of its bytes in six.
+pub const OPERATOR_MESSAGE_BYTES_MAX: usize = 8_388_608;
+/// One message from the operator socket: an event with the largest answer of a route fits.
+pub const OPERATOR_REPLY_BYTES_MAX: usize = 134_217_728;
+/// Events that one read of the log fetches for an operator's connection.
+pub const OPERATOR_FETCH_EVENTS: usize = 32;
+/// Time a connection that is being closed has to take our last words and to stop sending.
+pub const OPERATOR_LINGER_MS_MAX: u64 = 1_000;
 /// Connections to the operator socket at one time.
 pub const OPERATOR_CONNECTIONS_MAX: usize = 256;
 /// Calls of one operator connection that may run or wait at one time.
 pub const OPERATOR_CALLS_MAX: usize = 64;
 /// Time a client may leave our answer unread before its connection is closed.
 pub const OPERATOR_WRITE_MS_MAX: u64 = 10_000;
+/// Time that operator connections have to end once the host stops.
+pub const OPERATOR_DRAIN_MS_MAX: u64 = 2_000;
 /// Events of one page when a reader catches up with the log.
 pub const PAGE_EVENTS_MAX: usize = 256;
 /// Jobs that may wait for the log's writer.
