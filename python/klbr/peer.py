@@ -16,9 +16,7 @@ async def open(mode: str = "independent", evidence: Iterable[str] = ()) -> dict[
     return result
 
 
-async def send(
-    peer_id: str, request_id: str, content: str, evidence: Iterable[str] = ()
-) -> dict[str, Any]:
+async def send(peer_id: str, request_id: str, content: str, evidence: Iterable[str] = ()) -> dict[str, Any]:
     """Sends a request. The same `request_id` again is the same request, not a second one."""
     refs = texts(evidence, "evidence")
     result: dict[str, Any] = await ask(

@@ -62,7 +62,11 @@ def _cell_of_class(cls: type) -> str | None:
     names = [name for name in cls.__qualname__.split(".") if name != "<locals>"]
     for attribute in vars(cls).values():
         code = getattr(attribute, "__code__", None)
-        if code is not None and code.co_filename in _sources and code.co_qualname.startswith(cls.__qualname__):
+        if (
+            code is not None
+            and code.co_filename in _sources
+            and code.co_qualname.startswith(cls.__qualname__)
+        ):
             return str(code.co_filename)
     for name in reversed(_sources):
         source = _sources[name]

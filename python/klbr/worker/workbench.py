@@ -140,7 +140,9 @@ class Workbench:
             if not is_refused:
                 self._outstanding += 1
         if is_refused:
-            self._complete(operation, {"kind": "failed", "error": "a cell runs and another one waits already"})
+            self._complete(
+                operation, {"kind": "failed", "error": "a cell runs and another one waits already"}
+            )
             return
         self._cells += 1
         self._queue.append(Cell(operation, code, self._cells))
