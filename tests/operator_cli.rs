@@ -2,6 +2,8 @@
 //!
 //! The host behind it is a toy that answers as a test wants, so that every answer can be had.
 
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a helper of a test fails the test")]
+
 use klbr::operator::listener::Listener;
 use klbr::operator::message::Call;
 use klbr::operator::server::{Admission, CallEnd, Replies, Server, Service};

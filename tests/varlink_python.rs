@@ -3,6 +3,8 @@
 //! Uses the `varlink` package of PyPI where `python3`, or the interpreter that KLBR_TEST_PYTHON
 //! names, has it.
 
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a helper of a test fails the test")]
+
 use klbr::operator::listener::Listener;
 use klbr::operator::message::Call;
 use klbr::operator::server::{Admission, CallEnd, Replies, Server, Service};
@@ -72,5 +74,10 @@ async fn the_python_package_calls_follows_and_gets_typed_errors() {
         tokio::process::Command::new(&python).args(["-c", CLIENT]).arg(&path).output().await.unwrap();
     server.stop().await;
 
-    assert_eq!(String::from_utf8_lossy(&output.stdout), "fine\n", "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        "fine\n",
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
 }
