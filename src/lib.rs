@@ -4,8 +4,13 @@
 
 // Deciders: what happens next, and why.
 pub mod prompt;
+pub mod requests;
+pub mod session;
+pub mod worker;
 
 // Boundaries: bytes, processes, files, HTTP; they do not know one another.
+pub mod containment;
+pub mod route;
 pub mod store;
 pub mod wire;
 

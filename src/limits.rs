@@ -24,6 +24,8 @@ pub const TAIL_BYTES_MAX: usize = 8_192;
 pub const HOOK_BUDGET_MS: u64 = 2_000;
 /// Hook calls that may wait for the hook worker.
 pub const HOOK_QUEUE_MAX: usize = 64;
+/// Frames that may wait for a worker to read them.
+pub const WORKER_QUEUE_MAX: usize = 256;
 /// Time a new worker has for its `hello`.
 pub const HELLO_MS_MAX: u64 = 10_000;
 /// Time a worker has to end after `shutdown`.

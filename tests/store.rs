@@ -53,7 +53,7 @@ fn run<T>(future: impl Future<Output = T>) -> T {
 
 async fn rooted(data: &Path) -> Store {
     let store = Store::open(data).unwrap();
-    if store.read(klbr::store::Snapshot::sessions).await.unwrap().is_empty() {
+    if store.read(|s| s.sessions()).await.unwrap().is_empty() {
         store.append(event(Body::SessionOpened(SessionOpened { parent: None }))).await.unwrap();
     }
     store
