@@ -11,7 +11,7 @@ use crate::config::{Config, ConfigError, python_path};
 use crate::event::{BehaviorActivated, Body, NewEvent, Source};
 use crate::id::{Digest, SessionId};
 use crate::release::{self, ReleaseError};
-use crate::store::{self, Snapshot, Store, StoreError};
+use crate::store::{self, Store, StoreError};
 
 mod template;
 
@@ -172,9 +172,13 @@ fn make_log(config: &Config, data: &Path, report: &mut Vec<Step>) -> Result<(), 
 }
 
 /// Activates the shipped hooks where no release ever was.
+#[expect(
+    clippy::redundant_closure_for_method_calls,
+    reason = "the bare method is for one lifetime of a snapshot, the closure for any"
+)]
 async fn first_release(config: &Config, data: &Path, store: &Store) -> Result<Step, InitError> {
     let releases = data.join("releases");
-    if let Some(active) = store.read(Snapshot::behavior).await? {
+    if let Some(active) = store.read(|snapshot| snapshot.behavior()).await? {
         return Ok(step("release", &releases.join(active.release.as_str()), StepState::Found));
     }
     let (digest, path) = release::snapshot(&python_path(config)?.join("klbr_hooks"), &releases)?;
