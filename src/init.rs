@@ -172,6 +172,10 @@ fn make_log(config: &Config, data: &Path, report: &mut Vec<Step>) -> Result<(), 
 }
 
 /// Activates the shipped hooks where no release ever was.
+#[expect(
+    clippy::redundant_closure_for_method_calls,
+    reason = "the bare method is for one lifetime of a snapshot, the closure for any"
+)]
 async fn first_release(config: &Config, data: &Path, store: &Store) -> Result<Step, InitError> {
     let releases = data.join("releases");
     if let Some(active) = store.read(|snapshot| snapshot.behavior()).await? {

@@ -11,6 +11,7 @@ pub mod message;
 pub mod methods;
 pub mod server;
 
+pub use fault::Fault;
 pub use listener::OperatorError;
 
 /// The interface's name.
