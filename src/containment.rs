@@ -1,0 +1,104 @@
+//! Who dies with whom: every process that a generation ever makes is known, and can be killed.
+//!
+//! Must not know what runs inside, or why it is stopped.
+
+pub mod process;
+pub mod shim;
+mod tree;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::pin::Pin;
+
+/// A future behind a trait's method.
+pub type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// The name of a unit, in the environment of all that it holds.
+pub const UNIT_VARIABLE: &str = "KLBR_UNIT";
+/// The data directory that a unit belongs to, in the environment of all that it holds.
+pub const DATA_VARIABLE: &str = "KLBR_DATA_TAG";
+
+/// Why something could not be started or stopped.
+#[derive(Debug, thiserror::Error)]
+pub enum ContainmentError {
+    /// The containment itself cannot be set up.
+    #[error("the containment cannot be set up: {doing}")]
+    SetUp {
+        /// What was tried.
+        doing: &'static str,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The program cannot be started.
+    #[error("{unit} cannot be started")]
+    Start {
+        /// The unit.
+        unit: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// Processes are left that will not die.
+    #[error(
+        "{left} processes of {what} are still there after {seconds} s; look at them with `ps`, then start again"
+    )]
+    Survivors {
+        /// Whose they are.
+        what: String,
+        /// How many.
+        left: usize,
+        /// How long they were tried to be killed.
+        seconds: u64,
+    },
+}
+
+/// A program to run.
+#[derive(Debug, Clone)]
+pub struct Launch {
+    /// The name under which it is found and stopped.
+    pub unit: String,
+    /// Program and arguments.
+    pub argv: Vec<OsString>,
+    /// The whole environment, [`UNIT_VARIABLE`] and [`DATA_VARIABLE`] excepted.
+    pub env: Vec<(OsString, OsString)>,
+    /// Where it starts.
+    pub cwd: PathBuf,
+}
+
+/// How a program ended, as far as anyone saw.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Exit {
+    /// Its status, where it exited.
+    pub code: Option<i32>,
+    /// The signal that ended it.
+    pub signal: Option<i32>,
+}
+
+/// A running program with all its descendants.
+pub struct Contained {
+    /// Its raw standard output.
+    pub stdout: tokio::process::ChildStdout,
+    /// Its raw standard error.
+    pub stderr: tokio::process::ChildStderr,
+    /// Its life.
+    pub life: Box<dyn Life>,
+}
+
+/// The life of a contained program.
+pub trait Life: Send {
+    /// Waits until the program and all its descendants have ended. Can be waited for again.
+    fn wait(&mut self) -> Boxed<'_, Exit>;
+    /// Kills the program and all its descendants; done when nothing of it is left.
+    fn kill(&mut self) -> Boxed<'_, Exit>;
+}
+
+/// A way to hold programs.
+pub trait Containment: Send + Sync {
+    /// Its name, as `klbr status` shows it.
+    fn name(&self) -> &'static str;
+    /// Starts a program.
+    fn start(&self, launch: Launch) -> Boxed<'_, Result<Contained, ContainmentError>>;
+    /// Kills what an earlier host of the same data directory left: how many processes that were.
+    fn stop_leftovers(&self) -> Boxed<'_, Result<usize, ContainmentError>>;
+    /// Whether this process is inside something that is held.
+    fn holds(&self, pid: u32) -> bool;
+}
