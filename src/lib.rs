@@ -2,6 +2,12 @@
 //!
 //! The map, layer by layer; a module uses only what stands below it (`tests/architecture.rs`).
 
+// Edge: what an operator sees, and what starts everything.
+pub mod cli;
+pub mod init;
+pub mod operator;
+pub mod serve;
+
 // Deciders: what happens next, and why.
 pub mod prompt;
 pub mod requests;
@@ -21,3 +27,4 @@ pub mod config;
 pub mod event;
 pub mod id;
 pub mod limits;
+pub mod release;

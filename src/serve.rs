@@ -10,7 +10,10 @@ use tokio::sync::mpsc;
 
 use crate::cell::HookSlot;
 use crate::config::{Config, ConfigError, ContainmentChoice, python_path};
-use crate::containment::{Containment, ContainmentError, process::{Orphans, ProcessContainment}};
+use crate::containment::{
+    Containment, ContainmentError,
+    process::{Orphans, ProcessContainment},
+};
 use crate::event::BehaviorActivated;
 use crate::id::Digest;
 use crate::operator::{OperatorError, listener::Listener, server::Server};
@@ -52,7 +55,9 @@ pub enum ServeError {
     NotInitialised(PathBuf),
     #[error("the active release of hooks cannot be used")]
     Release(#[from] ReleaseError),
-    #[error("the active release is {expected}, and the files in {path} are {found}; restore them, or activate another")]
+    #[error(
+        "the active release is {expected}, and the files in {path} are {found}; restore them, or activate another"
+    )]
     ReleaseChanged { expected: Digest, found: Digest, path: PathBuf },
     #[error(transparent)]
     Route(#[from] RouteError),
@@ -175,7 +180,10 @@ async fn serve_on(
         // After the last session: what it still had to say was reviewed.
         hooks.stop().await;
         if let Ok(Err(error)) = (&mut running.hook_keeper).await {
-            tracing::error!(error = &error as &dyn std::error::Error, "the hook worker's end is not in the log");
+            tracing::error!(
+                error = &error as &dyn std::error::Error,
+                "the hook worker's end is not in the log"
+            );
         }
     })
     .await;
@@ -184,7 +192,11 @@ async fn serve_on(
         running.sessions.shutdown().await;
         running.hook_keeper.abort();
     }
-    containment.stop_all().await;
+    match containment.stop_leftovers().await {
+        Ok(0) => {}
+        Ok(stragglers) => tracing::warn!(stragglers, "killed what had not ended"),
+        Err(error) => tracing::error!("{error}"),
+    }
     remove_quietly(&run);
     outcome
 }

@@ -289,6 +289,10 @@ impl Projector<'_> {
             "INSERT INTO deliveries (effect, session, event, state) VALUES (?1, ?2, ?3, ?4)",
             &[&effect.as_str(), &self.session(), &self.event.id.0, &state],
         )?;
+        // A held text reached nobody: the turn has still said nothing.
+        if state != "sent" {
+            return Ok(());
+        }
         self.insert(
             "UPDATE sessions SET turn_deliveries = turn_deliveries + 1 WHERE id = ?1 AND turn IS NOT NULL",
             &[&self.session()],

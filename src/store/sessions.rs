@@ -26,7 +26,7 @@ pub struct OpenTurn {
     pub started: EventId,
     /// Requests that it made.
     pub steps: u32,
-    /// Texts that it sent, or had held.
+    /// Texts that it sent; held ones are not.
     pub deliveries: u32,
 }
 

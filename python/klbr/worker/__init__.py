@@ -1,0 +1,1 @@
+"""The worker process: `python3 -m klbr.worker`."""

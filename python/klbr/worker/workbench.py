@@ -1,0 +1,429 @@
+"""The workbench: runs cells one after the other, and asks the host for them.
+
+The main thread runs cells; the control thread takes messages all the time, also while a cell computes.
+"""
+
+from __future__ import annotations
+
+import _thread
+import builtins
+import os
+import sys
+from _collections import deque
+from _contextvars import copy_context
+
+from klbr import HostError, TurnYielded
+from klbr.protocol import FrameTooLarge, ProtocolError
+from klbr.worker import imports, namespace, sources
+from klbr.worker.aio import MainLoop
+from klbr.worker.cell import Cell
+from klbr.worker.descriptors import fill_standard
+from klbr.worker.interrupts import Interrupts, calls_cells, loop_runners
+from klbr.worker.leaving import Leaving
+from klbr.worker.output import CellStream, carry_scope_into_pools, carry_scope_into_threads, scope, write_raw
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import CodeType
+    from typing import Any
+
+    from klbr.worker.connection import Connection
+
+CODE_BYTES_MAX = 262_144
+_CELLS_MAX = 2
+"""The cell that runs and one that waits behind it."""
+_RECURSION_LIMIT_MIN = 200
+_RECURSION_LIMIT = 1_000
+
+_ONLY_AST = 0x400
+_TOP_LEVEL_AWAIT = 0x2000
+_FUTURE_FLAGS = 0x1FE0000
+_COROUTINE = 0x80
+
+
+def _evaluate(names: dict[str, Any], body: CodeType | None, last: CodeType | None, cell: Cell) -> None:
+    if body is not None:
+        exec(body, names)
+    if last is not None:
+        value = eval(last, names)
+        if value is not None:
+            text = repr(value)
+            _show(cell, value, text)
+
+
+async def _evaluate_async(
+    names: dict[str, Any], body: CodeType | None, last: CodeType | None, cell: Cell
+) -> None:
+    if body is not None:
+        if body.co_flags & _COROUTINE:
+            await eval(body, names)
+        else:
+            exec(body, names)
+    if last is not None:
+        value = eval(last, names)
+        if last.co_flags & _COROUTINE:
+            value = await value
+        if value is not None:
+            text = repr(value)
+            _show(cell, value, text)
+
+
+def _show(cell: Cell, value: object, text: str) -> None:
+    cell.output.add("result", str.__str__(text))
+    builtins._ = value  # type: ignore[attr-defined]
+
+
+for _function in (_evaluate, _evaluate_async, sources.format_error):
+    calls_cells(_function)
+
+
+class Workbench:
+    """State of a workbench. `take` is the control thread's, everything else the main thread's."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._interrupts = Interrupts()
+        self._names = namespace.prepare()
+        self._context = copy_context()
+        self._future_flags = 0
+        self._recursion_limit = sys.getrecursionlimit()
+        self._cells = 0
+        self._outstanding = 0
+        self._counting = _thread.allocate_lock()
+        self._queue: deque[Cell] = deque()
+        self._wake = _thread.allocate_lock()
+        self._wake.acquire()
+        self._in_loop = False
+        self._main_loop = MainLoop(self._poke)
+        self.leaving = Leaving(self._poke)
+        self._install()
+
+    def _install(self) -> None:
+        imports.install()
+        sources.install()
+        carry_scope_into_threads()
+        imports.after("concurrent.futures.thread", carry_scope_into_pools)
+        imports.after("klbr.request", self._on_request_module)
+        self._main_loop.install()
+        sys.stdout = CellStream("stdout", 1)
+        sys.stderr = CellStream("stderr", 2)
+        os.register_at_fork(after_in_child=self._on_forked)
+        self._interrupts.arm()
+        namespace.put_working_folder_first()
+
+    # Control thread.
+
+    def take(self, message: dict[str, Any]) -> None:
+        """Acts on one message of the host; never waits."""
+        kind = message["kind"]
+        if kind == "execute":
+            self._on_execute(message["id"], message["code"])
+        elif kind == "host_reply":
+            self._on_reply(message)
+        elif kind == "interrupt":
+            self._on_interrupt(message["id"])
+        elif kind == "shutdown":
+            self.stop(0)
+        else:
+            raise ProtocolError(f"{kind} is not for a workbench")
+
+    def stop(self, status: int) -> None:
+        """Ends the worker, after interrupting the cell that runs. Any thread."""
+        cell = self._interrupts.active
+        self.leaving.begin(status)
+        if cell is not None:
+            self._interrupts.interrupt(cell)
+
+    def _on_execute(self, operation: str, code: str) -> None:
+        with self._counting:
+            is_refused = self._outstanding >= _CELLS_MAX
+            if not is_refused:
+                self._outstanding += 1
+        if is_refused:
+            self._complete(
+                operation, {"kind": "failed", "error": "a cell runs and another one waits already"}
+            )
+            return
+        self._cells += 1
+        self._queue.append(Cell(operation, code, self._cells))
+        self._poke()
+
+    def _on_interrupt(self, operation: str) -> None:
+        active = self._interrupts.active
+        for cell in (active, *self._queue):
+            if cell is not None and cell.operation == operation:
+                self._interrupts.interrupt(cell)
+                return
+
+    def _on_reply(self, message: dict[str, Any]) -> None:
+        cell = self._interrupts.active
+        if cell is None or cell.operation != message["execution_id"]:
+            return
+        request, result = message["id"], message["result"]
+        if request in cell.waits and result["kind"] == "ok":
+            cell.has_yielded = True
+        pending = cell.pending.pop(request, None)
+        if pending is not None:
+            _settle(pending, result)
+
+    def _poke(self) -> None:
+        """Makes the main thread look at the queue. Any thread."""
+        loop = self._main_loop.loop
+        if self._in_loop and loop is not None:
+            try:
+                loop.call_soon_threadsafe(self._next)
+                return
+            except RuntimeError:
+                # Closed by a cell: the main thread makes another one and looks by itself.
+                return
+        try:
+            self._wake.release()
+        except RuntimeError:
+            # Released already and not yet noticed.
+            pass
+
+    # Main thread.
+
+    def serve(self) -> None:
+        """Runs cells for ever; the process ends by `leaving`."""
+        while True:
+            try:
+                if self._main_loop.loop is None:
+                    self._wake.acquire()
+                    self._next()
+                else:
+                    self._serve_in_loop()
+            except BaseException as error:
+                # From code of cells that runs between cells: a signal handler, a task that raised SystemExit.
+                write_raw(2, sources.format_error(error))
+
+    def _serve_in_loop(self) -> None:
+        self._in_loop = True
+        loop = self._main_loop.loop
+        if loop is not None and not loop.is_closed():
+            # Whatever came while `_in_loop` was not yet true.
+            loop.call_soon(self._next)
+        try:
+            self._main_loop.run()
+        finally:
+            self._in_loop = False
+
+    def _next(self) -> None:
+        self.leaving.leave_if_asked()
+        if self._interrupts.active is not None or not self._queue:
+            return
+        # Active before it is out of the queue: an interrupt finds it in one place or the other.
+        cell = self._interrupts.active = self._queue[0]
+        self._queue.popleft()
+        self._context.run(self._run, cell)
+
+    def _run(self, cell: Cell) -> None:
+        scope.set(cell)
+        error: BaseException | None = None
+        try:
+            self._interrupts.arm()
+            if cell.interrupts_asked:
+                cell.interrupts_delivered = cell.interrupts_asked
+                raise KeyboardInterrupt
+            body, last = self._compile(cell)
+            self._restore_recursion_limit()
+            if _is_async(body) or _is_async(last):
+                self._start(cell, body, last)
+                return
+            _evaluate(self._names, body, last, cell)
+        except BaseException as raised:
+            error = raised
+        self._finish(cell, error)
+
+    def _compile(self, cell: Cell) -> tuple[CodeType | None, CodeType | None]:
+        source = cell.code
+        if len(source) * 4 > CODE_BYTES_MAX and len(source.encode("utf-8", "replace")) > CODE_BYTES_MAX:
+            raise ValueError(f"the cell is longer than {CODE_BYTES_MAX} bytes")
+        sources.keep(cell.name, source)
+        flags = _TOP_LEVEL_AWAIT | self._future_flags
+        tree: Any = compile(source, cell.name, "exec", flags | _ONLY_AST, True)
+        statements = tree.body
+        final = None
+        if statements and type(statements[-1]).__name__ == "Expr":
+            from _ast import Expression
+
+            final = Expression(statements.pop().value)
+        body = last = None
+        if statements:
+            body = compile(tree, cell.name, "exec", flags, True)
+            self._future_flags |= body.co_flags & _FUTURE_FLAGS
+            flags |= self._future_flags
+        if final is not None:
+            last = compile(final, cell.name, "eval", flags, True)
+        return body, last
+
+    def _start(self, cell: Cell, body: CodeType | None, last: CodeType | None) -> None:
+        import asyncio  # noqa: F401
+
+        loop = self._main_loop.loop
+        assert loop is not None
+
+        def cancel() -> None:
+            cell.cancel_queued_ms = None
+            if not cell.has_ended:
+                cell.interrupts_delivered = cell.interrupts_asked
+                task.cancel()
+
+        def on_done(task: asyncio.Task[None]) -> None:
+            # Cancelled before its first step: then `_drive` did not run at all.
+            if not cell.has_ended:
+                error = asyncio.CancelledError() if task.cancelled() else task.exception()
+                self._context.run(self._finish, cell, error)
+
+        cell.queue_cancel = lambda: loop.call_soon_threadsafe(cancel) and None
+        task = loop.create_task(self._drive(cell, body, last), context=self._context, name=cell.name)
+        task.add_done_callback(on_done)
+
+    async def _drive(self, cell: Cell, body: CodeType | None, last: CodeType | None) -> None:
+        error: BaseException | None = None
+        try:
+            await _evaluate_async(self._names, body, last, cell)
+        except BaseException as raised:
+            error = raised
+        self._finish(cell, error)
+
+    def _restore_recursion_limit(self) -> None:
+        if sys.getrecursionlimit() != self._recursion_limit:
+            sys.setrecursionlimit(self._recursion_limit)
+
+    def _finish(self, cell: Cell, error: BaseException | None) -> None:
+        self._recursion_limit = limit = sys.getrecursionlimit()
+        if limit < _RECURSION_LIMIT_MIN:
+            # The worker's own code needs a stack; the cell's limit comes back with the next cell.
+            sys.setrecursionlimit(_RECURSION_LIMIT)
+        if cell.is_foreign:
+            _end_forked(error)
+        text = None
+        status = cell.status_of(error)
+        if error is not None and status != "ok" and not isinstance(error, TurnYielded):
+            text = sources.format_error(error)
+            if status == "yielded":
+                cell.output.add("stderr", text)
+                text = None
+        elif isinstance(error, TurnYielded) and status == "error":
+            text = "klbr.TurnYielded was raised without an accepted wait\n"
+        error = None
+        cell.has_ended = True
+        self._interrupts.active = None
+        while cell.pending:
+            _, pending = cell.pending.popitem()
+            _settle(pending, _SCOPE_EXPIRED)
+        fill_standard()
+        records = cell.output.close()
+        with self._counting:
+            self._outstanding -= 1
+        self._complete(
+            cell.operation,
+            {
+                "kind": "cell",
+                "status": status,
+                "output": records,
+                "truncated_bytes": cell.output.truncated_bytes,
+                "error": text,
+            },
+        )
+        if self._queue or self.leaving.is_asked:
+            self._poke()
+
+    def _complete(self, operation: str, result: dict[str, Any]) -> None:
+        try:
+            self._connection.send({"kind": "completed", "id": operation, "result": result})
+        except OSError as error:
+            self.leaving.begin(70, f"the host is gone: {error}")
+
+    def _on_forked(self) -> None:
+        cell = self._interrupts.active
+        self._interrupts.active = None
+        if cell is not None:
+            cell.is_foreign = True
+        self._connection.forget()
+        loop = self._main_loop.loop
+        if loop is not None and not loop.is_closed() and self._interrupts.is_main_thread():
+            # The loop's descriptors are the parent's too: a child must not wait on them.
+            loop.call_soon(_end_forked, None)
+
+    # Requests, on the loop of whoever asks.
+
+    def _on_request_module(self, module: Any) -> None:
+        module.transport = self._request
+
+    async def _request(self, request: dict[str, Any]) -> Any:
+        cell = scope.get()
+        if cell is None or cell.has_ended or cell.has_yielded or cell.is_foreign:
+            raise HostError("scope_expired", "the cell of this code has ended or yielded")
+        from asyncio import get_running_loop
+
+        loop = get_running_loop()
+        future = loop.create_future()
+        identity = f"r-{next(cell.request_numbers)}"
+        is_wait = request["method"] == "runtime.wait"
+        if is_wait:
+            cell.waits.add(identity)
+        cell.pending[identity] = (future, loop)
+        message = {
+            "kind": "host_request",
+            "id": identity,
+            "execution_id": cell.operation,
+            "request": request,
+        }
+        try:
+            self._connection.send(message)
+            result = await future
+        except FrameTooLarge as error:
+            raise HostError("too_large", str(error)) from None
+        except OSError as error:
+            raise HostError("unavailable", f"the host is gone: {error}") from None
+        finally:
+            cell.pending.pop(identity, None)
+        if result["kind"] == "error":
+            raise HostError(result["code"], result["message"])
+        if is_wait:
+            raise TurnYielded
+        return result["value"]
+
+
+_SCOPE_EXPIRED = {
+    "kind": "error",
+    "code": "scope_expired",
+    "message": "the cell of this request has ended; its outcome is in the log",
+}
+
+
+def _is_async(code: CodeType | None) -> bool:
+    return code is not None and bool(code.co_flags & _COROUTINE)
+
+
+def _settle(pending: tuple[Any, Any], result: dict[str, Any]) -> None:
+    """Answers a request on the loop that waits for it. Any thread."""
+    future, loop = pending
+    try:
+        loop.call_soon_threadsafe(_resolve, future, result)
+    except RuntimeError:
+        # A loop that is closed waits for nothing.
+        pass
+
+
+def _resolve(future: Any, result: dict[str, Any]) -> None:
+    if not future.done():
+        future.set_result(result)
+
+
+def _end_forked(error: BaseException | None) -> None:
+    status = 0
+    if isinstance(error, SystemExit):
+        code = error.code
+        status = code if isinstance(code, int) else int(code is not None)
+        if isinstance(code, str):
+            write_raw(2, code + "\n")
+    elif error is not None:
+        write_raw(2, sources.format_error(error))
+        status = 1
+    os._exit(status & 0xFF)
+
+
+loop_runners.add(Workbench.serve.__code__)
