@@ -1,5 +1,5 @@
 //! The whole program from outside: a data directory is made, a host runs, scripts speak to it.
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a helper of a test fails the test")]
+#![expect(clippy::unwrap_used, reason = "a helper of a test fails the test")]
 
 use serde_json::Value;
 use std::os::unix::fs::PermissionsExt as _;
