@@ -402,7 +402,7 @@ mod tests {
         let shown = |program: &str| beside(Path::new(program)).into_iter().map(|p| p.display().to_string());
 
         assert!(shown("/usr/bin/klbr").eq(["/usr/lib/klbr/python", "/usr/share/klbr/python"]));
-        assert_eq!(shown("/src/klbr/target/debug/klbr").last().as_deref(), Some("/src/klbr/python"));
+        assert_eq!(shown("/src/klbr/target/debug/klbr").next_back().as_deref(), Some("/src/klbr/python"));
     }
 
     const MANUAL: &str = "workspace = \"/w\"\n[route]\nuse = \"me\"\n[routes.me]\nkind = \"manual\"\n";

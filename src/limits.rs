@@ -51,8 +51,6 @@ pub const OPERATOR_FETCH_EVENTS: usize = 32;
 pub const OPERATOR_LINGER_MS_MAX: u64 = 1_000;
 /// Connections to the operator socket at one time.
 pub const OPERATOR_CONNECTIONS_MAX: usize = 256;
-/// Calls of one operator connection that may run or wait at one time.
-pub const OPERATOR_CALLS_MAX: usize = 64;
 /// Time a client may leave our answer unread before its connection is closed.
 pub const OPERATOR_WRITE_MS_MAX: u64 = 10_000;
 /// Time that operator connections have to end once the host stops.
