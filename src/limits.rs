@@ -55,6 +55,8 @@ pub const OPERATOR_CONNECTIONS_MAX: usize = 256;
 pub const OPERATOR_WRITE_MS_MAX: u64 = 10_000;
 /// Time that operator connections have to end once the host stops.
 pub const OPERATOR_DRAIN_MS_MAX: u64 = 2_000;
+/// Cells of the operator that may wait behind a running one.
+pub const EXEC_QUEUE_MAX: usize = 64;
 /// Events of one page when a reader catches up with the log.
 pub const PAGE_EVENTS_MAX: usize = 256;
 /// Jobs that may wait for the log's writer.
