@@ -6,7 +6,8 @@ A cell is Python source. Its names stay for the next cell, which may use `await`
 The value of a final expression is shown; `_` keeps the last one that was not None. What is printed is part
 of the cell's result, up to 65,536 bytes; what child processes write is not, use workspace.run for that.
 
-Ask the host by awaiting a request (128 per cell at most); each takes keywords, help(workspace.run) shows them:
+Ask the host by awaiting a request (128 per cell at most); help(workspace.run) shows
+the arguments of one:
 
   await local.send("hello")                 say something to the operator
   await runtime.wait(30)                    end the turn; the code below does not run

@@ -1,9 +1,9 @@
 """What policy handlers are given and what they answer.
 
 A handler is a function of two arguments, `handler(request, context)`, plain or `async`. The slot
-`attention.plan` gets an `AttentionRequest` and answers with `Wake`, `Defer` or `Ignore`; `delivery.review` gets a
-`DeliveryRequest` and answers with `Allow` or `Hold`. Anything else is a failed call, and the host then does the
-careful thing: it wakes, or it holds.
+`attention.plan` gets an `AttentionRequest` and answers with `Wake`, `Defer` or `Ignore`; `delivery.review`
+gets a `DeliveryRequest` and answers with `Allow` or `Hold`. Anything else is a failed call, and the host then
+does the careful thing.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ def _codec() -> tuple[Callable[[str, int], tuple[Any, int]], Callable[[Any, int]
     try:
         import _json
 
-        scan = _json.make_scanner(_Grammar)
+        scan = _json.make_scanner(_Grammar)  # type: ignore[arg-type]
         encode = _json.make_encoder(
             None, _no_default, _json.encode_basestring, None, ":", ",", False, False, False
         )
@@ -99,7 +99,8 @@ def _codec() -> tuple[Callable[[str, int], tuple[Any, int]], Callable[[Any, int]
             separators=(",", ":"),
             default=_no_default,
         )
-        return decoder.scan_once, lambda value, _level: (encoder.encode(value),)
+        scan_once: Any = decoder.scan_once  # type: ignore[attr-defined]
+        return scan_once, lambda value, _level: (encoder.encode(value),)
     return scan, encode
 
 

@@ -25,8 +25,8 @@ async def call(
 ) -> dict[str, Any]:
     """Runs one operation there: `operation_id`, `status`, `result`.
 
-    The same `operation_id` again is the same operation. A namespace that was restarted has another generation,
-    and a call to the old one raises `HostError` with the code `stale`.
+    The same `operation_id` again is the same operation. A namespace that was restarted has another
+    generation, and a call to the old one raises `HostError` with the code `stale`.
     """
     result: dict[str, Any] = await ask(
         "remote.call",

@@ -25,8 +25,8 @@ async def run(
 ) -> dict[str, Any]:
     """Runs a command, no shell between, and gives its outcome and output.
 
-    `cwd` is relative to the workspace; `env` is added to the environment. At the timeout the command is killed
-    together with all that it started. A command that exits with a failure is a result, not an exception.
+    `cwd` is relative to the workspace; `env` is added to the environment. At the timeout the command is
+    killed together with all that it started. A command that fails is a result, not an exception.
     """
     words = texts(argv, "argv")
     if not words:

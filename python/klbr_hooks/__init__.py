@@ -1,1 +1,1 @@
-"""The policy that a new host begins with. A release holds a copy of this folder beside its `manifest.json`."""
+"""The policy that a new host begins with: a release has this folder beside its `manifest.json`."""

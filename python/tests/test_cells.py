@@ -89,7 +89,9 @@ class CellCases(unittest.TestCase):
         self.assertLessEqual(set(expected), known, what)
         # Raw output takes its own way: what is to come may still be in the pipe.
         deadline = time.monotonic() + 5.0
-        while any(word not in read() for word in expected.get("contains", ())) and time.monotonic() < deadline:
+        while (
+            any(word not in read() for word in expected.get("contains", ())) and time.monotonic() < deadline
+        ):
             time.sleep(0.02)
         text = read()
         if "equals" in expected:

@@ -1,7 +1,7 @@
 """The event loop of the main thread, made when a cell imports asyncio and not before.
 
-From then on the loop runs between cells, cells run inside of it, and a cell that is not a coroutine sees it as
-the running loop too: `asyncio.create_task` works in every cell.
+From then on the loop runs between cells, cells run inside of it, and a cell that is not a coroutine sees it
+as the running loop too: `asyncio.create_task` works in every cell.
 """
 
 from __future__ import annotations
@@ -63,12 +63,16 @@ class MainLoop:
         asyncio_run.__doc__ = run.__doc__
         return asyncio_run
 
+    def living(self) -> asyncio.AbstractEventLoop:
+        """The loop, or a new one in place of one that a cell has closed. After the import of asyncio only."""
+        if self.loop is None or self.loop.is_closed():
+            new: asyncio.AbstractEventLoop = self._module.new_event_loop()
+            self.loop = new
+        return self.loop
+
     def run(self) -> None:
         """Runs the loop until something stops it, which nothing of the worker does. Main thread only."""
-        loop, module = self.loop, self._module
-        assert loop is not None
-        if loop.is_closed():
-            loop = self.loop = module.new_event_loop()
+        loop, module = self.living(), self._module
         module._set_running_loop(None)
         module.set_event_loop(loop)
         loop.run_forever()

@@ -44,7 +44,7 @@ class Connection:
     def receive(self, first: bytes, take: Callable[[dict[str, Any]], None]) -> None:
         """Gives every message to `take`, until the host closes the connection between two frames.
 
-        `first` are bytes that were read already. Raises `ProtocolError` for a refused frame and for a cut one.
+        `first` are bytes that were read already. Raises `ProtocolError` for a refused or a cut frame.
         """
         data = first
         while True:

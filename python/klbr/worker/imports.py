@@ -68,7 +68,7 @@ def load_site(_module: object = None) -> None:
     """Runs `site` now if it did not run yet: site-packages, `.pth` files, the virtual environment."""
     if LateSite not in sys.meta_path:
         return
-    sys.meta_path.remove(LateSite)  # type: ignore[arg-type]
+    sys.meta_path.remove(LateSite)
     ours = {name: getattr(builtins, name) for name in ("exit", "quit", "help") if hasattr(builtins, name)}
     had_working_folder = sys.path[:1] == [""]
     import site
@@ -92,7 +92,7 @@ def after(name: str, hook: Callable[[Any], None]) -> None:
 
 def install() -> None:
     """Puts both finders in place."""
-    sys.meta_path.insert(0, _Watcher)  # type: ignore[arg-type]
+    sys.meta_path.insert(0, _Watcher)
     if sys.flags.no_site:
-        sys.meta_path.append(LateSite)  # type: ignore[arg-type]
+        sys.meta_path.append(LateSite)
         after("importlib.metadata", load_site)

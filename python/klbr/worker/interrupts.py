@@ -1,13 +1,13 @@
 """Interrupting the cell that runs, and nothing else.
 
-The control thread asks; a real signal makes the main thread look at its own stack, which breaks off blocking
-system calls too. The stack decides: code of the cell gets KeyboardInterrupt, an event loop that waits gets the
-cell's task cancelled, and code of the worker is left alone: the signal comes again a little later.
+The control thread asks; a real signal makes the main thread look at its own stack, which breaks off
+blocking system calls too. The stack decides: code of the cell gets KeyboardInterrupt, an event loop that
+waits gets the cell's task cancelled, and code of the worker is left alone: the signal comes again later.
 """
 
 from __future__ import annotations
 
-import _signal
+import _signal  # type: ignore[import-not-found]
 import _thread
 import time
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _start_thread = _thread.start_new_thread
 _WORKER_FOLDER = __file__.rpartition("/worker/")[0] + "/"
 _BLOCKED_LOOP_MS = 200
-"""How long a cancellation may lie in the loop's queue before the callback that blocks the loop is broken off."""
+"""How long a cancellation may lie in the loop's queue before the callback in its way is broken off."""
 _ATTEMPTS_MAX = 2_000
 
 entry_points: set[CodeType] = set()
@@ -63,6 +63,11 @@ class Interrupts:
     def arm(self) -> None:
         """Puts the handler (back) in place; a cell may have installed its own. Main thread only."""
         _signal.signal(_signal.SIGINT, self._on_signal)
+
+    def disarm(self) -> None:
+        """Gives SIGINT its ordinary meaning back: in a forked child, which the host cannot reach."""
+        self.active = None
+        _signal.signal(_signal.SIGINT, _signal.default_int_handler)
 
     def is_main_thread(self) -> bool:
         """Whether the caller is the thread that runs cells."""

@@ -60,7 +60,7 @@ class Output:
         self._lock = _thread.RLock()
 
     def add(self, stream: str, text: str) -> bool:
-        """Takes `text` into the record of `stream`; False when the cell has ended and the text is not its own."""
+        """Takes `text` into the record of `stream`; False when the cell has ended."""
         with self._lock:
             if self._closed:
                 return False

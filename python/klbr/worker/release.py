@@ -45,7 +45,7 @@ def _files(folder: str) -> list[tuple[str, str]]:
                     found.append((name, entry.path))
                 if len(found) > FILES_MAX:
                     raise ReleaseError(f"more than {FILES_MAX} files")
-    # By bytes: the other implementation compares UTF-8, and Python text sorts by code point, which is the same.
+    # The identity sorts by UTF-8 bytes, which is the order of code points.
     return sorted(found)
 
 

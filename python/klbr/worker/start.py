@@ -41,7 +41,7 @@ def main() -> NoReturn:
             descriptor, rest = _connect(options.socket or ""), b""
         descriptors.silence_input()
         if sys.stdin is None:
-            sys.stdin = open(0, encoding="utf-8", closefd=False)
+            sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
         _serve(options, token, Connection(descriptor, options.session, options.generation), rest)
     except OptionError as error:
         _end(EXIT_USAGE, f"{error}\n{USAGE}")

@@ -9,7 +9,7 @@ import _thread
 import builtins
 import os
 import sys
-from _collections import deque
+from _collections import deque  # type: ignore[import-not-found]
 from _contextvars import copy_context
 
 from klbr import HostError, TurnYielded
@@ -199,10 +199,8 @@ class Workbench:
 
     def _serve_in_loop(self) -> None:
         self._in_loop = True
-        loop = self._main_loop.loop
-        if loop is not None and not loop.is_closed():
-            # Whatever came while `_in_loop` was not yet true.
-            loop.call_soon(self._next)
+        # Whatever came while `_in_loop` was not yet true.
+        self._main_loop.living().call_soon(self._next)
         try:
             self._main_loop.run()
         finally:
@@ -258,10 +256,9 @@ class Workbench:
         return body, last
 
     def _start(self, cell: Cell, body: CodeType | None, last: CodeType | None) -> None:
-        import asyncio  # noqa: F401
+        import asyncio
 
-        loop = self._main_loop.loop
-        assert loop is not None
+        loop = self._main_loop.living()
 
         def cancel() -> None:
             cell.cancel_queued_ms = None
@@ -275,7 +272,10 @@ class Workbench:
                 error = asyncio.CancelledError() if task.cancelled() else task.exception()
                 self._context.run(self._finish, cell, error)
 
-        cell.queue_cancel = lambda: loop.call_soon_threadsafe(cancel) and None
+        def queue_cancel() -> None:
+            loop.call_soon_threadsafe(cancel)
+
+        cell.queue_cancel = queue_cancel
         task = loop.create_task(self._drive(cell, body, last), context=self._context, name=cell.name)
         task.add_done_callback(on_done)
 
@@ -289,7 +289,11 @@ class Workbench:
 
     def _restore_recursion_limit(self) -> None:
         if sys.getrecursionlimit() != self._recursion_limit:
-            sys.setrecursionlimit(self._recursion_limit)
+            try:
+                sys.setrecursionlimit(self._recursion_limit)
+            except RecursionError:
+                # Too low for where this cell runs. It must be able to run, if only to raise the limit again.
+                return
 
     def _finish(self, cell: Cell, error: BaseException | None) -> None:
         self._recursion_limit = limit = sys.getrecursionlimit()
@@ -298,15 +302,10 @@ class Workbench:
             sys.setrecursionlimit(_RECURSION_LIMIT)
         if cell.is_foreign:
             _end_forked(error)
-        text = None
-        status = cell.status_of(error)
-        if error is not None and status != "ok" and not isinstance(error, TurnYielded):
-            text = sources.format_error(error)
-            if status == "yielded":
-                cell.output.add("stderr", text)
-                text = None
-        elif isinstance(error, TurnYielded) and status == "error":
-            text = "klbr.TurnYielded was raised without an accepted wait\n"
+        try:
+            result = _result(cell, error)
+        except BaseException as fault:
+            result = {"kind": "failed", "error": f"{type(fault).__name__} while the cell was closed"}
         error = None
         cell.has_ended = True
         self._interrupts.active = None
@@ -314,19 +313,9 @@ class Workbench:
             _, pending = cell.pending.popitem()
             _settle(pending, _SCOPE_EXPIRED)
         fill_standard()
-        records = cell.output.close()
         with self._counting:
             self._outstanding -= 1
-        self._complete(
-            cell.operation,
-            {
-                "kind": "cell",
-                "status": status,
-                "output": records,
-                "truncated_bytes": cell.output.truncated_bytes,
-                "error": text,
-            },
-        )
+        self._complete(cell.operation, result)
         if self._queue or self.leaving.is_asked:
             self._poke()
 
@@ -338,7 +327,7 @@ class Workbench:
 
     def _on_forked(self) -> None:
         cell = self._interrupts.active
-        self._interrupts.active = None
+        self._interrupts.disarm()
         if cell is not None:
             cell.is_foreign = True
         self._connection.forget()
@@ -392,6 +381,25 @@ _SCOPE_EXPIRED = {
     "code": "scope_expired",
     "message": "the cell of this request has ended; its outcome is in the log",
 }
+
+
+def _result(cell: Cell, error: BaseException | None) -> dict[str, Any]:
+    """What the host is told of the end of a cell. Closes its output."""
+    text = None
+    status = cell.status_of(error)
+    if error is not None and status != "ok" and not (status == "yielded" and isinstance(error, TurnYielded)):
+        text = sources.format_error(error)
+        if status == "yielded":
+            # The turn is over whatever comes after the wait; what went wrong is still worth seeing.
+            cell.output.add("stderr", text)
+            text = None
+    return {
+        "kind": "cell",
+        "status": status,
+        "output": cell.output.close(),
+        "truncated_bytes": cell.output.truncated_bytes,
+        "error": text,
+    }
 
 
 def _is_async(code: CodeType | None) -> bool:
