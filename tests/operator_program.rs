@@ -188,6 +188,21 @@ fn an_input_is_answered_and_the_log_has_it() {
 }
 
 #[test]
+fn a_log_of_many_pages_comes_whole_and_in_order() {
+    let home = Home::new().serve();
+    for n in 0..10 {
+        assert_eq!(home.run(&["send", &n.to_string(), "--wait"]).0, Some(0));
+    }
+    let log = home.objects(&["log", "--json"]);
+    let ids: Vec<_> = log.iter().map(|event| event["event_id"].as_i64().unwrap()).collect();
+    let count = log.len().to_string();
+
+    assert!(log.len() > 2 * klbr::limits::OPERATOR_FETCH_EVENTS, "{count} events are not many pages");
+    assert!(ids.iter().copied().eq(1..=i64::try_from(log.len()).unwrap()), "{ids:?}");
+    assert_eq!(home.objects(&["follow", "--json", "--all", "--since", "0", "--count", &count]), log);
+}
+
+#[test]
 fn follow_shows_what_comes_after_it_began() {
     let home = Home::new().serve();
     let mut follow =
@@ -239,6 +254,36 @@ fn a_held_text_waits_for_the_operators_decision() {
     );
     assert!(home.objects(&["held", "--json"]).is_empty());
     assert_eq!(home.run(&["held", "release", id(0)]).0, Some(4));
+}
+
+#[test]
+fn a_cell_cannot_speak_as_its_operator_not_even_through_a_daemon() {
+    let home = Home::new().serve();
+    let code = r#"
+import socket, subprocess, sys, tempfile
+client = """
+import os, socket, sys
+if sys.argv[2] == 'daemon':
+    if os.fork(): os._exit(0)
+    os.setsid()
+    if os.fork(): os._exit(0)
+s = socket.socket(socket.AF_UNIX)
+s.connect(sys.argv[1])
+open(sys.argv[3], 'wb').write(s.recv(4096))
+os.rename(sys.argv[3], sys.argv[3] + '.done')
+"""
+import asyncio, os
+for how in ["child", "daemon"]:
+    answer = os.path.join(tempfile.mkdtemp(), "answer")
+    subprocess.run([sys.executable, "-c", client, SOCKET, how, answer], check=True)
+    while not os.path.exists(answer + ".done"):
+        await asyncio.sleep(0.01)
+    print(b"PermissionDenied" in open(answer + ".done", "rb").read())
+"#;
+    let code = code.replace("SOCKET", &format!("{:?}", home.path("klbr.sock").to_str().unwrap()));
+
+    let (_, stdout, stderr) = home.run(&["exec", &code, "--timeout", "30"]);
+    assert_eq!(stdout, "True\nTrue\n", "{stderr}");
 }
 
 #[test]
