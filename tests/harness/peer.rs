@@ -90,7 +90,9 @@ fn serve(mut stream: TcpStream, acts: &[Act], seen: &Mutex<Vec<Asked>>, gone: &M
     }
     let length = head
         .lines()
-        .find_map(|line| line.to_lowercase().strip_prefix("content-length:").map(|v| v.trim().parse().unwrap()))
+        .find_map(|line| {
+            line.to_lowercase().strip_prefix("content-length:").map(|v| v.trim().parse().unwrap())
+        })
         .unwrap_or(0);
     let mut body = vec![0; length];
     reader.read_exact(&mut body).unwrap();
