@@ -346,3 +346,24 @@ fn limits_end_a_turn_with_their_name() {
     assert!(ended["payload"]["detail"].as_str().unwrap().contains("limits.steps_per_turn"));
     assert_eq!(peer.asked().len(), 3);
 }
+
+#[test]
+fn what_is_pending_waits_for_a_bound_of_the_hour_and_starts_no_turns_meanwhile() {
+    let peer = Peer::start(vec![answer("x", &[])]);
+    let mut host = TestHost::stopped();
+    host.use_config(&format!(
+        "[limits]\nrequests_per_hour = 2\n[route]\nuse = \"r\"\n[routes.r]\n{}",
+        peer.route("")
+    ));
+    host.start();
+    for number in 0..4 {
+        host.run(&["send", &number.to_string(), "--wait", "--timeout", "1"]);
+    }
+    std::thread::sleep(Duration::from_millis(300));
+
+    assert_eq!(peer.asked().len(), 2);
+    let reasons: Vec<Value> =
+        host.events("turn.ended").iter().map(|event| event["payload"]["reason"].clone()).collect();
+    assert_eq!(reasons, [json!("answered"), json!("answered"), json!("request_limit")]);
+    assert_eq!(host.json(&["status", "--json"])[0]["sessions"][0]["pending_inputs"], 2);
+}

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::show;
 use crate::init::InitError;
 use crate::operator::client::ClientError;
-use crate::serve::ServeError;
+use crate::serve::{ServeError, SessionError};
 
 /// Why a command did not do what was asked.
 #[derive(Debug, thiserror::Error)]
@@ -129,10 +129,11 @@ fn serve_status(error: &ServeError) -> u8 {
         | ServeError::Release(_)
         | ServeError::ReleaseChanged { .. }
         | ServeError::Route(_)
-        | ServeError::Folder { .. } => 6,
+        | ServeError::Folder { .. }
+        | ServeError::Session(SessionError::Store(_)) => 6,
         ServeError::Containment(_)
         | ServeError::Operator(_)
-        | ServeError::Session(_)
+        | ServeError::Session(SessionError::Transcript(_) | SessionError::Inconsistent(_))
         | ServeError::Runtime(_) => 1,
     }
 }

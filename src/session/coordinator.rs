@@ -43,6 +43,8 @@ pub(super) struct Coordinator {
     /// An earlier namespace is lost with the next generation.
     pub(super) namespace_lost: bool,
     pub(super) stopping: bool,
+    /// A bound of an hour or a day has ended the last turn.
+    pub(super) held_back: bool,
 }
 
 /// A running workbench.
@@ -83,7 +85,7 @@ impl Coordinator {
                 Ok((snapshot.pending_inputs(&session)?.len(), wait.and_then(|wait| wait.deadline_ms)))
             })
             .await?;
-        if pending > 0 {
+        if pending > 0 && !self.is_held_back().await? {
             return self.start_turn(WakeCause::Input).await.map(Some);
         }
         let left = deadline_ms.map(|deadline| deadline.saturating_sub(clock::now_ms()));
@@ -91,12 +93,20 @@ impl Coordinator {
             return self.start_turn(WakeCause::Deadline).await.map(Some);
         }
         let nap = left.map(|ms| Duration::from_millis(ms.unsigned_abs()).min(CLOCK_CHECK));
+        let nap = if self.held_back { Some(nap.unwrap_or(CLOCK_CHECK)) } else { nap };
         tokio::select! {
             command = self.commands.recv() => self.idle_command(command).await?,
             event = next_event(&mut self.bench) => self.idle_event(event).await?,
             () = sleep(nap) => {}
         }
         Ok(None)
+    }
+
+    /// Whether a bound of an hour or a day, which has ended a turn, still holds: what is pending
+    /// waits for it, rather than start turns that end at once.
+    async fn is_held_back(&mut self) -> Result<bool, SessionError> {
+        self.held_back = self.held_back && self.guard().await?.is_some();
+        Ok(self.held_back)
     }
 
     async fn start_turn(&mut self, cause: WakeCause) -> Result<(u64, Point), SessionError> {

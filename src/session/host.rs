@@ -123,6 +123,7 @@ impl Host {
                 reset_reason: if namespace_lost { ResetReason::HostRestarted } else { ResetReason::First },
                 namespace_lost,
                 stopping: false,
+                held_back: false,
             };
             running.sessions.spawn(coordinator.run(point));
             lanes.insert(session, Lane { commands, phase });

@@ -54,6 +54,7 @@ impl Coordinator {
     pub(super) async fn ask(&mut self, turn: u64) -> Result<Asked, SessionError> {
         self.set_phase(PhaseName::Attending);
         if let Some((reason, detail)) = self.guard().await? {
+            self.held_back = matches!(reason, TurnEndReason::RequestLimit | TurnEndReason::TokenLimit);
             return Ok(Asked::End(reason, Some(detail)));
         }
         // A transcript in memory has its pin: only the first request needs the text.
@@ -99,7 +100,7 @@ impl Coordinator {
     }
 
     /// The bounds of a turn, an hour and a day; the first one that is reached, in words.
-    async fn guard(&self) -> Result<Option<(TurnEndReason, String)>, SessionError> {
+    pub(super) async fn guard(&self) -> Result<Option<(TurnEndReason, String)>, SessionError> {
         let limits = self.services.facts.limits;
         let session = self.session.clone();
         let now = clock::now_ms();
