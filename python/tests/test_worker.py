@@ -809,6 +809,12 @@ class Interrupting(unittest.TestCase):
 
                 self.assertIn(total, (written, written - 1, written - 9))
 
+    def test_a_handler_that_a_cell_installed_lasts_for_that_cell(self):
+        with Host() as host:
+            host.run("import signal, time; _ = signal.signal(signal.SIGINT, signal.SIG_IGN)")
+
+            self.assertEqual(self.interrupted(host, "time.sleep(600)")["status"], "interrupted")
+
     def test_a_cell_that_signals_itself_is_its_own_affair(self):
         code = "import os, signal\ntry:\n    os.kill(os.getpid(), signal.SIGINT)\n    for _ in range(10**6): pass\nexcept KeyboardInterrupt: print('mine')"
         with Host() as host:
@@ -884,6 +890,17 @@ class Children(unittest.TestCase):
 
             self.assertEqual(joined(result, "result")[:4], "(0, ")
             self.assertGreater(eval(joined(result, "result"))[1], 2)
+
+    def test_a_fork_without_threads_of_the_cell_warns_of_none(self):
+        with Host() as host:
+            result = host.run("import os\npid = os.fork()\nif pid: _ = os.waitpid(pid, 0)")
+
+            self.assertEqual(result["output"], [])
+
+    def test_a_spawned_pool_works(self):
+        code = "import multiprocessing as mp, math\nwith mp.get_context('spawn').Pool(1) as p: r = p.map(math.factorial, [5])\nr"
+        with Host() as host:
+            self.assertEqual(joined(host.run(code), "result"), "[120]")
 
     def test_a_cell_that_kills_the_worker_completes_never(self):
         for code in ("import os; os._exit(3)", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"):
