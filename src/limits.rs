@@ -51,12 +51,12 @@ pub const OPERATOR_FETCH_EVENTS: usize = 32;
 pub const OPERATOR_LINGER_MS_MAX: u64 = 1_000;
 /// Connections to the operator socket at one time.
 pub const OPERATOR_CONNECTIONS_MAX: usize = 256;
-/// Calls of one operator connection that may run or wait at one time.
-pub const OPERATOR_CALLS_MAX: usize = 64;
 /// Time a client may leave our answer unread before its connection is closed.
 pub const OPERATOR_WRITE_MS_MAX: u64 = 10_000;
 /// Time that operator connections have to end once the host stops.
 pub const OPERATOR_DRAIN_MS_MAX: u64 = 2_000;
+/// Cells of the operator that may wait behind a running one.
+pub const EXEC_QUEUE_MAX: usize = 64;
 /// Events of one page when a reader catches up with the log.
 pub const PAGE_EVENTS_MAX: usize = 256;
 /// Jobs that may wait for the log's writer.

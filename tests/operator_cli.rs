@@ -372,6 +372,20 @@ async fn a_reader_that_has_seen_enough_ends_log_quietly() {
 }
 
 #[tokio::test]
+async fn follow_ends_with_its_reader_though_nothing_happens() {
+    let stage = stage(Some(&turn(&answered())));
+    let mut child = stage.command(&["follow", "--json"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut reader = BufReader::new(child.stdout.take().unwrap());
+    for _ in 0..6 {
+        reader.read_line(&mut String::new()).await.unwrap();
+    }
+    drop(reader);
+    let status = tokio::time::timeout(PATIENCE, child.wait()).await.expect("klbr ends").unwrap();
+
+    assert_eq!(status.code(), Some(0));
+}
+
+#[tokio::test]
 async fn follow_ends_after_its_count() {
     let stage = stage(Some(&turn(&answered())));
     let (status, stdout, _) = stage.run(&["follow", "--json", "--count", "2"]).await;

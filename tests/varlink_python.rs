@@ -3,8 +3,6 @@
 //! Uses the `varlink` package of PyPI where `python3`, or the interpreter that KLBR_TEST_PYTHON
 //! names, has it.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a helper of a test fails the test")]
-
 use klbr::operator::listener::Listener;
 use klbr::operator::message::Call;
 use klbr::operator::server::{Admission, CallEnd, Replies, Server, Service};

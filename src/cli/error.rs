@@ -119,10 +119,20 @@ impl CliError {
     }
 }
 
-/// What `klbr serve` could not use is the data or the configuration, unless it is the socket.
+/// Whether it is the data and the configuration that `klbr serve` could not use, or the system.
 fn serve_status(error: &ServeError) -> u8 {
     match error {
-        ServeError::Operator(_) | ServeError::Runtime(_) => 1,
-        _ => 6,
+        ServeError::Config(_)
+        | ServeError::Store(_)
+        | ServeError::NoSuchContainment(_)
+        | ServeError::NotInitialised(_)
+        | ServeError::Release(_)
+        | ServeError::ReleaseChanged { .. }
+        | ServeError::Route(_)
+        | ServeError::Folder { .. } => 6,
+        ServeError::Containment(_)
+        | ServeError::Operator(_)
+        | ServeError::Session(_)
+        | ServeError::Runtime(_) => 1,
     }
 }

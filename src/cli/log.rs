@@ -49,7 +49,10 @@ pub(super) async fn follow(places: &Places, asked: Follow, output: &mut Output) 
     let colours = Colours::of(&std::io::stdout());
     let mut count = 0;
     loop {
-        let event = connection.reply::<OneEvent>().await?.parameters;
+        let event = tokio::select! {
+            reply = connection.reply::<OneEvent>() => reply?.parameters,
+            () = output.closed() => return Err(CliError::OutputClosed),
+        };
         print(&event, colours, output)?;
         count += 1;
         if asked.count == Some(count) {

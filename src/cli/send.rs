@@ -206,6 +206,7 @@ mod tests {
     use super::*;
     use serde_json::Value;
 
+    #[expect(clippy::needless_pass_by_value, reason = "a payload is written where it is used")]
     fn event(kind: &str, execution: Option<&str>, payload: Value) -> Shown {
         let object = json!({
             "event_id": 9, "session_id": "root", "kind": kind, "source": "session", "at": null,

@@ -1,10 +1,15 @@
 //! Standard output: objects for scripts, text for people, and a quiet end when nobody reads on.
 
+use rustix::event::{PollFd, PollFlags, Timespec};
 use serde::Serialize;
 use std::io::{self, IsTerminal as _, Write as _};
+use std::time::Duration;
 
 use super::error::CliError;
 use super::show;
+
+/// How often a follower looks whether somebody still reads.
+const CLOSED_POLL: Duration = Duration::from_secs(1);
 
 /// Where a command's results go.
 pub(super) struct Output {
@@ -52,6 +57,22 @@ impl Output {
     /// As [`Output::agent_line`], without ending the line.
     pub(super) fn agent_text(&mut self, text: &str) -> Result<(), CliError> {
         if self.terminal { self.raw(&show::safe(text)) } else { self.raw(text) }
+    }
+
+    /// Returns once nobody can read what would be written: `klbr follow | head -1` ends with its
+    /// reader and not with the next event.
+    pub(super) async fn closed(&self) {
+        loop {
+            let stdout = io::stdout();
+            let mut poll = [PollFd::new(&stdout, PollFlags::empty())];
+            let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+            // A failed poll says nothing; the next write will.
+            let asked = rustix::event::poll(&mut poll, Some(&now));
+            if asked.is_ok() && poll[0].revents().intersects(PollFlags::ERR | PollFlags::HUP) {
+                return;
+            }
+            tokio::time::sleep(CLOSED_POLL).await;
+        }
     }
 
     fn raw(&mut self, text: &str) -> Result<(), CliError> {

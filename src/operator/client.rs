@@ -116,7 +116,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Takes the next reply.
+    /// Takes the next reply. Leaving early loses nothing: the next call goes on with the same one.
     pub async fn reply<T: DeserializeOwned>(&mut self) -> Result<Reply<T>, ClientError> {
         #[derive(Deserialize)]
         struct Wire {

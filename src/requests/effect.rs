@@ -46,7 +46,9 @@ impl Identity {
 
     /// Logs the intent, or finds what became of the same identity earlier.
     pub fn begin(&self, transaction: &mut Transaction<'_>) -> Result<Result<Begun, Refusal>, StoreError> {
-        let Some(known) = transaction.effect(&self.caller.execution, &self.request)? else {
+        let known = transaction.effect(&self.caller.execution, &self.request)?;
+        let Some(known) = known.filter(|known| known.state != EffectState::NeverStarted) else {
+            // New, or of an earlier host that certainly did nothing about it.
             transaction.append(self.event(Body::EffectIntended(EffectIntended {
                 effect_id: self.effect.clone(),
                 request: self.request.clone(),
@@ -66,11 +68,13 @@ impl Identity {
                 ErrorCode::Conflict,
                 format!("request {} is being carried out; wait for its reply", self.request),
             )),
-            (EffectState::NeverStarted, _) => Err(Refusal::new(
-                ErrorCode::Cancelled,
-                format!("request {} ended with an earlier host and had no effect", self.request),
-            )),
-            (EffectState::Uncertain | EffectState::Committed | EffectState::Refused, _) => Err(Refusal::new(
+            (
+                EffectState::Uncertain
+                | EffectState::Committed
+                | EffectState::Refused
+                | EffectState::NeverStarted,
+                _,
+            ) => Err(Refusal::new(
                 ErrorCode::UnknownOutcome,
                 format!("nobody knows what became of request {}", self.request),
             )),

@@ -28,8 +28,7 @@ pub(super) fn manual(question: &Question) -> Answer {
     }
     let result = question.latest.iter().rev().find_map(|latest| match latest {
         Latest::CellResult { output, error, .. } => Some(shown(output, error.as_deref())),
-        Latest::Note { text } => Some(text.clone()),
-        Latest::Input { .. } | Latest::Wake { .. } => None,
+        Latest::Input { .. } | Latest::Wake { .. } | Latest::Note { .. } => None,
     });
     answer(result.unwrap_or_default(), None, question.answered)
 }

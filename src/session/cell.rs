@@ -47,6 +47,10 @@ enum Outcome {
 impl Coordinator {
     /// Runs a cell for the operator, and answers.
     pub(super) async fn operator_cell(&mut self, exec: Exec) -> Result<(), SessionError> {
+        // Whoever asked has gone away while it waited, and nothing of it has begun.
+        if exec.reply.is_closed() {
+            return Ok(());
+        }
         let end = self.run_cell(exec.code, CellOrigin::Operator {}).await?;
         let events = end.events;
         let event_id = self
@@ -208,7 +212,7 @@ impl Coordinator {
         match command {
             Some(Command::Input) => {}
             Some(Command::Exec(exec)) => match exec.when {
-                When::Behind => self.queue.push_back(exec),
+                When::Behind => self.enqueue(exec),
                 When::Now => {
                     let busy =
                         format!("cell {} runs; wait for it, or interrupt it", running.caller.execution);

@@ -16,6 +16,7 @@ use crate::clock;
 use crate::config::FinalText;
 use crate::event::{Body, NewEvent, ResetReason, TurnStarted, Wake, WakeCause};
 use crate::id::{GenerationId, SessionId};
+use crate::limits::EXEC_QUEUE_MAX;
 use crate::requests::Services;
 use crate::route::Route;
 use crate::worker::{Started, StopReason, Workbench, WorkerEvent};
@@ -121,12 +122,24 @@ impl Coordinator {
     async fn idle_command(&mut self, command: Option<Command>) -> Result<(), SessionError> {
         match command {
             Some(Command::Input) => {}
-            Some(Command::Exec(exec)) => self.queue.push_back(exec),
+            Some(Command::Exec(exec)) => self.enqueue(exec),
             Some(Command::Interrupt(reply)) => answer(reply, Interrupted::default()),
             Some(Command::Reset(reply)) => self.reset(reply).await?,
             Some(Command::Stop) | None => self.stopping = true,
         }
         Ok(())
+    }
+
+    /// Lets a cell of the operator wait for its turn.
+    pub(super) fn enqueue(&mut self, exec: Exec) {
+        // Whoever went away wants nothing run any more.
+        self.queue.retain(|waiting| !waiting.reply.is_closed());
+        if self.queue.len() >= EXEC_QUEUE_MAX {
+            let busy = format!("{EXEC_QUEUE_MAX} cells of the operator wait already");
+            answer(exec.reply, Err(Refusal::Busy(busy)));
+            return;
+        }
+        self.queue.push_back(exec);
     }
 
     /// What a workbench may do while no cell runs: end.

@@ -254,9 +254,13 @@ impl Projector<'_> {
     }
 
     fn intended(&self, effect: &EffectIntended) -> Result<(), StoreError> {
-        self.insert(
+        // An identity that certainly had no effect may be carried out after all.
+        self.one(
             "INSERT INTO effects (execution, request, effect, session, method, digest, intended, state)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 'intended')",
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 'intended')
+             ON CONFLICT (execution, request) DO UPDATE
+             SET intended = ?7, state = 'intended', event = NULL, receipt = NULL
+             WHERE state = 'never_started' AND digest = ?6 AND effect = ?3",
             &[
                 &self.execution()?,
                 &effect.request.as_str(),
@@ -266,6 +270,7 @@ impl Projector<'_> {
                 &effect.digest.as_str(),
                 &self.event.id.0,
             ],
+            || format!("effect {} was intended before", effect.effect_id),
         )
     }
 
