@@ -67,7 +67,7 @@ class Host:
         reader.start()
         self.hello = self.messages.get(timeout=HANG_S)
         if self.hello is None:
-            raise Dead(self.text(2))
+            self._fail()
 
     def _start(self, role, release, skills, inherited, flags):
         environment = dict(os.environ, PYTHONPATH=str(PACKAGES))
@@ -96,8 +96,12 @@ class Host:
             cwd=self.folder,
             start_new_session=True,
         )
-        for descriptor, pipe in ((1, self.process.stdout), (2, self.process.stderr)):
-            threading.Thread(target=self._drain, args=(descriptor, pipe), daemon=True).start()
+        self.drains = [
+            threading.Thread(target=self._drain, args=(descriptor, pipe), daemon=True)
+            for descriptor, pipe in ((1, self.process.stdout), (2, self.process.stderr))
+        ]
+        for thread in self.drains:
+            thread.start()
         if inherited:
             theirs.close()
             self.socket = ours
@@ -114,9 +118,15 @@ class Host:
                 break
             except TimeoutError:
                 if self.process.poll() is not None or time.monotonic() > deadline:
-                    self.process.wait()
-                    raise Dead(self.text(2)) from None
+                    self.socket = listener
+                    self.ended.set()
+                    self._fail()
         listener.close()
+
+    def _fail(self):
+        """The worker did not begin."""
+        self.close()
+        raise Dead(self.text(2))
 
     def _drain(self, descriptor, pipe):
         while data := os.read(pipe.fileno(), 65_536):
@@ -232,6 +242,8 @@ class Host:
         self.reap()
         self.socket.close()
         self.ended.wait(HANG_S)
+        for thread in self.drains:
+            thread.join(HANG_S)
         for pipe in (self.process.stdout, self.process.stderr):
             pipe.close()
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -219,9 +219,7 @@ class Refused(unittest.TestCase):
                 self.assert_refused(payload({**message, field: [[]]}))
 
     def test_booleans_and_floats_where_an_integer_is_meant(self):
-        for number in (True, False, 0.0, "0", None, -1, 2**63, 10**400):
-            if number == 10**400:
-                continue
+        for number in (True, False, 0.0, "0", None, -1, 2**63):
             self.assert_refused(
                 payload({"kind": "completed", "id": "e-1", "result": {**CELL, "truncated_bytes": number}})
             )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import _thread
+import _warnings
 import builtins
 import sys
 from types import ModuleType
@@ -90,6 +92,14 @@ def _no_terminal(prompt: str = "Password: ", stream: Any = None, **options: Any)
     raise EOFError("there is nobody to ask: a cell has no terminal")
 
 
+class _OnlyTheControlThread:
+    """Matches Python's warning of a fork beside threads, where the one thread is the worker's own."""
+
+    @staticmethod
+    def match(text: str) -> bool:
+        return "is multi-threaded, use of " in text and _thread._count() <= 1
+
+
 def _on_getpass(module: Any) -> None:
     # The original opens /dev/tty, and would wait there where the host was started from a terminal.
     module.getpass = module.unix_getpass = module.fallback_getpass = _no_terminal
@@ -110,6 +120,9 @@ def prepare() -> dict[str, Any]:
         **_request_modules(),
     )
     sys.argv = [""]
+    # The filter's own function would compile a regular expression.
+    fork_warning: Any = ("ignore", _OnlyTheControlThread, DeprecationWarning, None, 0)
+    _warnings.filters.insert(0, fork_warning)
     place: Any = builtins
     place.exit = place.quit = _Exit()
     place.help = _Help()

@@ -92,14 +92,21 @@ def entry_points(folder: str) -> dict[str, str]:
 def load(folder: str) -> dict[str, Callable[..., Any]]:
     """The handlers of the release, imported from it and able to take two arguments. Raises `ReleaseError`."""
     names = entry_points(folder)
+    # What is imported from a release is not to change it, and what runs is to be what its identity says.
+    sys.dont_write_bytecode = True
+    folder = os.path.realpath(folder)
     sys.path.insert(0, folder)
     handlers = {}
     for slot, entry in names.items():
         module_name, _, function_name = entry.partition(":")
         try:
-            handler = getattr(import_module(module_name), function_name)
+            module = import_module(module_name)
+            handler = getattr(module, function_name)
             inspect.signature(handler).bind(None, None)
         except BaseException as error:
             raise ReleaseError(f"{entry} of {slot}: {type(error).__name__}: {error}") from error
+        origin = getattr(module, "__file__", None) or "nowhere"
+        if not origin.startswith(folder + "/"):
+            raise ReleaseError(f"{entry} of {slot} is not in the release, it comes from {origin}")
         handlers[slot] = handler
     return handlers

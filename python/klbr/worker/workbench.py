@@ -17,6 +17,7 @@ from klbr.protocol import FrameTooLarge, ProtocolError
 from klbr.worker import imports, namespace, sources
 from klbr.worker.aio import MainLoop
 from klbr.worker.cell import Cell
+from klbr.worker.compiling import Compiler, is_coroutine
 from klbr.worker.descriptors import fill_standard
 from klbr.worker.interrupts import Interrupts, calls_cells, loop_runners
 from klbr.worker.leaving import Leaving
@@ -29,16 +30,10 @@ if TYPE_CHECKING:
 
     from klbr.worker.connection import Connection
 
-CODE_BYTES_MAX = 262_144
 _CELLS_MAX = 2
 """The cell that runs and one that waits behind it."""
 _RECURSION_LIMIT_MIN = 200
 _RECURSION_LIMIT = 1_000
-
-_ONLY_AST = 0x400
-_TOP_LEVEL_AWAIT = 0x2000
-_FUTURE_FLAGS = 0x1FE0000
-_COROUTINE = 0x80
 
 
 def _evaluate(names: dict[str, Any], body: CodeType | None, last: CodeType | None, cell: Cell) -> None:
@@ -55,13 +50,13 @@ async def _evaluate_async(
     names: dict[str, Any], body: CodeType | None, last: CodeType | None, cell: Cell
 ) -> None:
     if body is not None:
-        if body.co_flags & _COROUTINE:
+        if is_coroutine(body):
             await eval(body, names)
         else:
             exec(body, names)
     if last is not None:
         value = eval(last, names)
-        if last.co_flags & _COROUTINE:
+        if is_coroutine(last):
             value = await value
         if value is not None:
             text = repr(value)
@@ -85,7 +80,7 @@ class Workbench:
         self._interrupts = Interrupts()
         self._names = namespace.prepare()
         self._context = copy_context()
-        self._future_flags = 0
+        self._compiler = Compiler()
         self._recursion_limit = sys.getrecursionlimit()
         self._cells = 0
         self._outstanding = 0
@@ -223,37 +218,15 @@ class Workbench:
             if cell.interrupts_asked:
                 cell.interrupts_delivered = cell.interrupts_asked
                 raise KeyboardInterrupt
-            body, last = self._compile(cell)
+            body, last = self._compiler.compile(cell.name, cell.code)
             self._restore_recursion_limit()
-            if _is_async(body) or _is_async(last):
+            if is_coroutine(body) or is_coroutine(last):
                 self._start(cell, body, last)
                 return
             _evaluate(self._names, body, last, cell)
         except BaseException as raised:
             error = raised
         self._finish(cell, error)
-
-    def _compile(self, cell: Cell) -> tuple[CodeType | None, CodeType | None]:
-        source = cell.code
-        if len(source) * 4 > CODE_BYTES_MAX and len(source.encode("utf-8", "replace")) > CODE_BYTES_MAX:
-            raise ValueError(f"the cell is longer than {CODE_BYTES_MAX} bytes")
-        sources.keep(cell.name, source)
-        flags = _TOP_LEVEL_AWAIT | self._future_flags
-        tree: Any = compile(source, cell.name, "exec", flags | _ONLY_AST, True)
-        statements = tree.body
-        final = None
-        if statements and type(statements[-1]).__name__ == "Expr":
-            from _ast import Expression
-
-            final = Expression(statements.pop().value)
-        body = last = None
-        if statements:
-            body = compile(tree, cell.name, "exec", flags, True)
-            self._future_flags |= body.co_flags & _FUTURE_FLAGS
-            flags |= self._future_flags
-        if final is not None:
-            last = compile(final, cell.name, "eval", flags, True)
-        return body, last
 
     def _start(self, cell: Cell, body: CodeType | None, last: CodeType | None) -> None:
         import asyncio
@@ -400,10 +373,6 @@ def _result(cell: Cell, error: BaseException | None) -> dict[str, Any]:
         "truncated_bytes": cell.output.truncated_bytes,
         "error": text,
     }
-
-
-def _is_async(code: CodeType | None) -> bool:
-    return code is not None and bool(code.co_flags & _COROUTINE)
 
 
 def _settle(pending: tuple[Any, Any], result: dict[str, Any]) -> None:

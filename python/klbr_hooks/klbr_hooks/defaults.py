@@ -1,4 +1,4 @@
-"""The careful default: the operator always wakes the session; a text goes out unless it carries a private key."""
+"""The careful default: the operator always wakes the session, and no private key goes out."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def attention(request: AttentionRequest, context: HookContext) -> AttentionDecis
 
 
 def delivery(request: DeliveryRequest, context: HookContext) -> DeliveryDecision:
-    """Lets a text go to the operator; holds one that is empty, too long, for somebody else, or carries a private key."""
+    """Lets a text go to the operator, unless it is empty, too long or carries a private key."""
     if request.destination != "operator":
         return Hold(f"no rule for the destination {request.destination[:100]!r}")
     if not request.text.strip():

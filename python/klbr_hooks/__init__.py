@@ -1,1 +1,0 @@
-"""The policy that a new host begins with: a release has this folder beside its `manifest.json`."""
