@@ -218,6 +218,13 @@ impl Body {
     /// The body with this kind and payload.
     pub fn parse(kind: &str, payload: &str) -> serde_json::Result<Self> {
         let kind = serde_json::to_string(kind)?;
-        serde_json::from_str(&format!("{{\"kind\":{kind},\"payload\":{payload}}}"))
+        let text = format!("{{\"kind\":{kind},\"payload\":{payload}}}");
+        let mut json = serde_json::Deserializer::from_str(&text);
+        // A value that was just shallow enough on its way in is deeper by its place in the payload,
+        // and must come back.
+        json.disable_recursion_limit();
+        let body = Self::deserialize(&mut json)?;
+        json.end()?;
+        Ok(body)
     }
 }

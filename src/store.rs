@@ -52,8 +52,10 @@ impl Store {
     /// until [`Store::close`].
     pub fn open(data: &Path) -> Result<Self, StoreError> {
         let opened = open::open(data)?;
-        let readers = readers::Readers::new(opened.path);
-        let (writer, head) = writer::Writer::start(opened.connection, opened.lock)?;
+        let failure = error::FirstFailure::default();
+        let readers = readers::Readers::new(opened.path, failure.clone());
+        let log = writer::Log { connection: opened.connection, data: data.to_owned(), failure };
+        let (writer, head) = writer::Writer::start(log, opened.lock)?;
         Ok(Self { inner: Arc::new(Inner { writer, readers, head }) })
     }
 
@@ -100,6 +102,10 @@ pub struct Snapshot<'a> {
 /// A state of the log that is being extended.
 pub struct Transaction<'a> {
     snapshot: Snapshot<'a>,
+    /// The newest event, the transaction's own included.
+    newest: EventId,
+    /// Why it cannot be committed any more.
+    refused: Option<StoreError>,
 }
 
 impl<'a> std::ops::Deref for Transaction<'a> {

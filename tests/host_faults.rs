@@ -56,7 +56,7 @@ fn data_that_is_not_ours_is_refused_and_left_alone() {
     let good = std::fs::read(&file).unwrap();
     let garbage = b"not a database ".repeat(600);
     std::fs::write(&file, &garbage).unwrap();
-    refused(&host, &["damaged", "backup"]);
+    refused(&host, &["not a database", "backup"]);
     assert_eq!(std::fs::read(&file).unwrap(), garbage);
 
     std::fs::write(&file, &good).unwrap();

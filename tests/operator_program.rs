@@ -38,12 +38,13 @@ impl Home {
         let python = home.path("python");
         let shipped = std::mem::replace(&mut home.python, python);
         let hooks = home.python.join("klbr_hooks");
-        std::fs::create_dir_all(&hooks).unwrap();
+        let package = hooks.join("klbr_hooks");
+        std::fs::create_dir_all(&package).unwrap();
         std::os::unix::fs::symlink(shipped.join("klbr"), home.python.join("klbr")).unwrap();
-        for name in ["__init__.py", "manifest.json"] {
+        for name in ["klbr_hooks/__init__.py", "manifest.json"] {
             std::fs::copy(shipped.join("klbr_hooks").join(name), hooks.join(name)).unwrap();
         }
-        std::fs::write(hooks.join("defaults.py"), HOOKS).unwrap();
+        std::fs::write(package.join("defaults.py"), HOOKS).unwrap();
         home
     }
 

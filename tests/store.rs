@@ -238,7 +238,7 @@ fn what_cannot_be_used_is_named() {
     let data = tempfile::tempdir().unwrap();
     let file = data.path().join("file");
     std::fs::write(&file, "x").unwrap();
-    assert!(matches!(Store::open(&file), Err(StoreError::Directory { .. })));
+    assert!(matches!(Store::open(&file), Err(StoreError::NotADirectory { .. })));
 
     let garbage = data.path().join("garbage");
     std::fs::create_dir(&garbage).unwrap();
@@ -247,7 +247,7 @@ fn what_cannot_be_used_is_named() {
         "this is not a database, and it is long enough to be read".repeat(40),
     )
     .unwrap();
-    assert!(matches!(Store::open(&garbage), Err(StoreError::Corrupt(_))));
+    assert!(matches!(Store::open(&garbage), Err(StoreError::NotADatabase { .. })));
 
     let newer = data.path().join("newer");
     run(async { rooted(&newer).await.close().await });

@@ -38,7 +38,7 @@ impl Snapshot<'_> {
         filter: &EventFilter,
         limit: usize,
     ) -> Result<Vec<Event>, StoreError> {
-        self.page("id > ?1", "ASC", since, filter, limit)
+        self.page(">", "ASC", since, filter, limit)
     }
 
     /// The last `limit` events before `before`, newest first.
@@ -48,9 +48,11 @@ impl Snapshot<'_> {
         filter: &EventFilter,
         limit: usize,
     ) -> Result<Vec<Event>, StoreError> {
-        self.page("id < ?1", "DESC", before, filter, limit)
+        self.page("<", "DESC", before, filter, limit)
     }
 
+    /// Finds the page in an index, one kind after the other, whatever else the log holds: its cost
+    /// is that of `limit` events of each kind.
     fn page(
         &self,
         bound: &str,
@@ -61,20 +63,53 @@ impl Snapshot<'_> {
     ) -> Result<Vec<Event>, StoreError> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let session = filter.session.as_ref().map(SessionId::as_str);
-        let mut values: Vec<&dyn ToSql> = vec![&id.0, &session, &limit];
-        values.extend(filter.kinds.iter().map(|kind| kind as &dyn ToSql));
-        let kinds = if filter.kinds.is_empty() {
-            String::new()
-        } else {
-            let places: Vec<String> =
-                (0..filter.kinds.len()).map(|index| format!("?{}", index + 4)).collect();
-            format!("AND kind IN ({})", places.join(", "))
+        let kinds = match (session, filter.kinds.as_slice()) {
+            (None, []) => {
+                let sql =
+                    format!("SELECT {COLUMNS} FROM events WHERE id {bound} ?1 ORDER BY id {order} LIMIT ?2");
+                return self.all(&sql, &[&id.0, &limit], raw)?.into_iter().map(parse).collect();
+            }
+            (_, [kind]) => vec![kind.clone()],
+            (_, wanted) => {
+                let mut kinds = self.kinds(session)?;
+                kinds.retain(|kind| wanted.is_empty() || wanted.contains(kind));
+                kinds
+            }
         };
+        if kinds.is_empty() {
+            return Ok(vec![]);
+        }
+        let of_session = if session.is_some() { "session = ?3 AND" } else { "?3 IS NULL AND" };
+        let legs: Vec<String> = (4..kinds.len() + 4)
+            .map(|place| {
+                format!(
+                    "SELECT * FROM (SELECT id FROM events WHERE {of_session} kind = ?{place} AND id {bound} ?1
+                     ORDER BY id {order} LIMIT ?2)"
+                )
+            })
+            .collect();
         let sql = format!(
-            "SELECT {COLUMNS} FROM events WHERE {bound} AND (?2 IS NULL OR session = ?2) {kinds}
-             ORDER BY id {order} LIMIT ?3"
+            "SELECT {COLUMNS} FROM events WHERE id IN ({}) ORDER BY id {order} LIMIT ?2",
+            legs.join(" UNION ALL ")
         );
+        let mut values: Vec<&dyn ToSql> = vec![&id.0, &limit, &session];
+        values.extend(kinds.iter().map(|kind| kind as &dyn ToSql));
         self.all(&sql, &values, raw)?.into_iter().map(parse).collect()
+    }
+
+    /// The kinds that there are, of a session or at all: one seek for each.
+    fn kinds(&self, session: Option<&str>) -> Result<Vec<String>, StoreError> {
+        let of_session = if session.is_some() { "session = ?1" } else { "?1 IS NULL" };
+        let sql = format!(
+            "WITH RECURSIVE kinds (kind) AS (
+                 SELECT min(kind) FROM events WHERE {of_session}
+                 UNION ALL
+                 SELECT (SELECT min(kind) FROM events WHERE {of_session} AND kind > kinds.kind)
+                 FROM kinds WHERE kind IS NOT NULL
+             )
+             SELECT kind FROM kinds WHERE kind IS NOT NULL"
+        );
+        self.all(&sql, &[&session], |row| row.get(0))
     }
 
     /// The newest pinned header of a session.
@@ -163,20 +198,16 @@ pub(super) fn parse(raw: Raw) -> Result<Event, StoreError> {
     })
 }
 
-/// Every event in order, with its payload as it stands: for a rebuild.
+/// Every event in order, or why one cannot be read.
 pub(super) fn every(
     snapshot: &Snapshot<'_>,
-    mut take: impl FnMut(Event, &str) -> Result<(), StoreError>,
-) -> Result<u64, StoreError> {
+    mut take: impl FnMut(Result<Event, StoreError>) -> Result<(), StoreError>,
+) -> Result<(), StoreError> {
     let sql = format!("SELECT {COLUMNS} FROM events ORDER BY id");
     let mut statement = snapshot.connection.prepare(&sql).map_err(trying("read"))?;
     let mut rows = statement.query([]).map_err(trying("read"))?;
-    let mut count = 0;
     while let Some(row) = rows.next().map_err(trying("read"))? {
-        let row = raw(row).map_err(trying("read"))?;
-        let payload = row.payload.clone();
-        take(parse(row)?, &payload)?;
-        count += 1;
+        take(parse(raw(row).map_err(trying("read"))?))?;
     }
-    Ok(count)
+    Ok(())
 }

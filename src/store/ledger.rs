@@ -2,6 +2,7 @@
 
 use rusqlite::{Row, ToSql};
 
+use super::error::unreadable;
 use super::project::state_name;
 use super::sessions::session_id;
 use super::{Snapshot, StoreError};
@@ -98,7 +99,7 @@ impl Snapshot<'_> {
                 "sent" => DeliveryState::Sent,
                 "held" => DeliveryState::Held,
                 "discarded" => DeliveryState::Discarded,
-                other => return Err(StoreError::Projection(format!("no delivery state {other:?}"))),
+                other => return Err(unreadable(format_args!("no delivery state {other:?}"))),
             };
             Ok((EventId(event), state))
         })
@@ -137,22 +138,18 @@ fn effect(row: &Row<'_>) -> rusqlite::Result<Result<EffectRow, StoreError>> {
     let (method, digest, state) = (text(4)?, text(5)?, text(7)?);
     let (intended, event): (i64, Option<i64>) = (row.get(6)?, row.get(8)?);
     let receipt: Option<String> = row.get(9)?;
-    let broken = |error: &dyn std::fmt::Display| StoreError::Projection(error.to_string());
     let parse = || {
         Ok(EffectRow {
-            effect_id: EffectId::parse(effect_id).map_err(|error| broken(&error))?,
-            execution: ExecutionId::parse(execution).map_err(|error| broken(&error))?,
-            request: RequestId::parse(request).map_err(|error| broken(&error))?,
+            effect_id: EffectId::parse(effect_id).map_err(unreadable)?,
+            execution: ExecutionId::parse(execution).map_err(unreadable)?,
+            request: RequestId::parse(request).map_err(unreadable)?,
             session: session_id(session)?,
             method,
-            digest: Digest::try_from(digest).map_err(|error| broken(&error))?,
+            digest: Digest::try_from(digest).map_err(unreadable)?,
             intended: EventId(intended),
             state: state_named(&state)?,
             event: event.map(EventId),
-            receipt: receipt
-                .map(|text| serde_json::from_str(&text))
-                .transpose()
-                .map_err(|error| broken(&error))?,
+            receipt: receipt.map(|text| serde_json::from_str(&text)).transpose().map_err(unreadable)?,
         })
     };
     Ok(parse())
@@ -169,5 +166,5 @@ fn state_named(name: &str) -> Result<EffectState, StoreError> {
     known
         .into_iter()
         .find(|state| state_name(*state) == name)
-        .ok_or_else(|| StoreError::Projection(format!("no effect state {name:?}")))
+        .ok_or_else(|| unreadable(format_args!("no effect state {name:?}")))
 }

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{Read as _, Seek as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use rustix::fs::{FlockOperation, flock};
@@ -18,12 +19,12 @@ impl Lock {
     /// Takes the directory, or says who has it.
     pub(super) fn take(data: &Path) -> Result<Self, StoreError> {
         let path = data.join("lock");
-        let open = File::options().read(true).write(true).create(true).truncate(false).open(&path);
-        let mut file =
-            open.map_err(|error| StoreError::directory(data, format!("{}: {error}", path.display())))?;
+        let open =
+            File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
+        let mut file = open.map_err(|error| StoreError::directory(&path, error))?;
         if let Err(error) = flock(&file, FlockOperation::NonBlockingLockExclusive) {
             if error != rustix::io::Errno::WOULDBLOCK {
-                return Err(StoreError::directory(data, format!("it cannot be locked: {error}")));
+                return Err(StoreError::directory(&path, error.into()));
             }
             let mut pid = String::new();
             // Whoever holds it wrote its number, or has not yet: the number is for people only.

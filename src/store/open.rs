@@ -1,9 +1,10 @@
 //! Opening a data directory: the folder, the lock, the settings, the migrations.
 
-use std::os::unix::fs::DirBuilderExt as _;
+use std::fs::File;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use rusqlite::{Connection, OpenFlags, OptionalExtension as _};
+use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension as _};
 
 use super::error::trying;
 use super::lock::Lock;
@@ -15,6 +16,8 @@ const MIGRATIONS: &[&str] = &[include_str!("migrations/0001_log.sql")];
 
 /// Pages of the database that a connection keeps, in KiB: the log is read at its end.
 const WRITER_CACHE_KIB: i64 = 1_024;
+/// The write-ahead log is cut back to this once a long read no longer needs more of it.
+const WAL_BYTES_KEPT: i64 = 16 * 1_048_576;
 
 pub(super) struct Opened {
     pub(super) connection: Connection,
@@ -27,17 +30,35 @@ pub(super) fn open(data: &Path) -> Result<Opened, StoreError> {
     make_directory(data)?;
     let lock = Lock::take(data)?;
     let path = data.join(FILE_NAME);
-    let mut connection =
-        Connection::open_with_flags(&path, OpenFlags::default()).map_err(trying("open its file"))?;
-    configure(&connection)?;
-    migrate(&mut connection, &path)?;
+    make_private(&path)?;
+    let connection = connect(&path).map_err(|error| not_a_database(error, &path).on(data))?;
     Ok(Opened { connection, lock, path })
+}
+
+/// SQLite says the same of a damaged page and of a file that was never its own; only at the first
+/// look is it the latter.
+pub(super) fn not_a_database(error: StoreError, path: &Path) -> StoreError {
+    match error {
+        StoreError::Corrupt(source) if source.sqlite_error_code() == Some(ErrorCode::NotADatabase) => {
+            StoreError::NotADatabase { path: path.to_owned() }
+        }
+        other => other,
+    }
+}
+
+fn connect(path: &Path) -> Result<Connection, StoreError> {
+    let mut connection =
+        Connection::open_with_flags(path, OpenFlags::default()).map_err(trying("open its file"))?;
+    refuse_newer(&connection, path)?;
+    configure(&connection, path)?;
+    migrate(&mut connection, path)?;
+    Ok(connection)
 }
 
 fn make_directory(data: &Path) -> Result<(), StoreError> {
     match std::fs::metadata(data) {
         Ok(metadata) if metadata.is_dir() => Ok(()),
-        Ok(_) => Err(StoreError::directory(data, "it is not a directory")),
+        Ok(_) => Err(StoreError::NotADirectory { path: data.to_owned() }),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => std::fs::DirBuilder::new()
             .recursive(true)
             .mode(0o700)
@@ -47,8 +68,19 @@ fn make_directory(data: &Path) -> Result<(), StoreError> {
     }
 }
 
-/// The settings of every connection.
-fn configure(connection: &Connection) -> Result<(), StoreError> {
+/// An existing directory may be readable by others; what the agent said is not. SQLite gives its
+/// sidecars the mode of the database.
+fn make_private(path: &Path) -> Result<(), StoreError> {
+    // Under the lock and before the first connection: closing this descriptor drops nobody's locks.
+    match File::options().write(true).create_new(true).mode(0o600).open(path) {
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(StoreError::directory(path, error)),
+    }
+}
+
+/// The settings of a connection that writes.
+fn configure(connection: &Connection, path: &Path) -> Result<(), StoreError> {
     let pragma = |name, value: &dyn rusqlite::ToSql| {
         connection.pragma_update(None, name, value).map_err(trying("set up its connection"))
     };
@@ -61,10 +93,13 @@ fn configure(connection: &Connection) -> Result<(), StoreError> {
         .pragma_update_and_check(None, "journal_mode", "wal", |row| row.get(0))
         .map_err(trying("set up its journal"))?;
     if mode != "wal" {
-        return Err(StoreError::Projection(format!("the journal mode is {mode:?}, it must be \"wal\"")));
+        return Err(StoreError::Journal { path: path.to_owned(), mode });
     }
     pragma("synchronous", &"full")?;
-    connection.set_prepared_statement_cache_capacity(64);
+    connection
+        .pragma_update_and_check(None, "journal_size_limit", WAL_BYTES_KEPT, |_| Ok(()))
+        .map_err(trying("set up its journal"))?;
+    connection.set_prepared_statement_cache_capacity(128);
     Ok(())
 }
 
@@ -78,8 +113,8 @@ pub(super) fn reader(path: &Path) -> Result<Connection, StoreError> {
     Ok(connection)
 }
 
-/// Applies what is missing, all in one transaction, and refuses what is newer or not ours.
-pub(super) fn migrate(connection: &mut Connection, path: &Path) -> Result<(), StoreError> {
+/// Looks before anything is changed, the journal mode included. Answers the schema that was found.
+pub(super) fn refuse_newer(connection: &Connection, path: &Path) -> Result<i64, StoreError> {
     let known = MIGRATIONS.len() as i64;
     let found: i64 = connection
         .pragma_query_value(None, "user_version", |row| row.get(0))
@@ -87,34 +122,54 @@ pub(super) fn migrate(connection: &mut Connection, path: &Path) -> Result<(), St
     if found > known {
         return Err(StoreError::NewerSchema { path: path.to_owned(), found, known });
     }
+    Ok(found)
+}
+
+/// Applies what is missing, all in one transaction, and refuses what is newer or not ours.
+pub(super) fn migrate(connection: &mut Connection, path: &Path) -> Result<(), StoreError> {
+    let found = refuse_newer(connection, path)?;
+    let foreign = |number| StoreError::ForeignSchema { path: path.to_owned(), number };
     let transaction = connection
         .transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)
         .map_err(trying("begin its migration"))?;
-    transaction
-        .execute_batch(
-            "CREATE TABLE IF NOT EXISTS migrations (number INTEGER PRIMARY KEY, digest TEXT NOT NULL) STRICT",
-        )
-        .map_err(trying("migrate"))?;
+    if found == 0 {
+        let tables: i64 = transaction
+            .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))
+            .map_err(trying("read its schema"))?;
+        if tables > 0 {
+            return Err(foreign(0));
+        }
+        transaction
+            .execute_batch(
+                "CREATE TABLE migrations (number INTEGER PRIMARY KEY, digest TEXT NOT NULL) STRICT",
+            )
+            .map_err(trying("migrate"))?;
+    }
     for (number, sql) in (1_i64..).zip(MIGRATIONS) {
         let digest = Digest::of(sql.as_bytes());
         let applied: Option<String> = transaction
             .query_row("SELECT digest FROM migrations WHERE number = ?1", [number], |row| row.get(0))
             .optional()
-            .map_err(trying("read its migrations"))?;
+            .map_err(|error| match trying("read its migrations")(error) {
+                // There is no such table, or it is another one: somebody else's version 1.
+                StoreError::Sqlite { .. } => foreign(number),
+                other => other,
+            })?;
         match applied {
-            Some(applied) if applied == digest.as_str() => {}
-            Some(_) => return Err(StoreError::ForeignSchema { path: path.to_owned(), number }),
-            None if number <= found => {
-                return Err(StoreError::ForeignSchema { path: path.to_owned(), number });
-            }
-            None => {
+            Some(applied) if applied == digest.as_str() && number <= found => {}
+            None if number > found => {
                 transaction.execute_batch(sql).map_err(trying("migrate"))?;
                 transaction
                     .execute("INSERT INTO migrations VALUES (?1, ?2)", (number, digest.as_str()))
                     .map_err(trying("migrate"))?;
             }
+            Some(_) | None => return Err(foreign(number)),
         }
     }
-    transaction.pragma_update(None, "user_version", known).map_err(trying("migrate"))?;
+    if found < MIGRATIONS.len() as i64 {
+        transaction
+            .pragma_update(None, "user_version", MIGRATIONS.len() as i64)
+            .map_err(trying("migrate"))?;
+    }
     transaction.commit().map_err(trying("commit its migration"))
 }

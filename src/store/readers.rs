@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rusqlite::Connection;
 use tokio::sync::Semaphore;
 
-use super::error::trying;
+use super::error::{FirstFailure, trying};
 use super::{Snapshot, StoreError, open};
 use crate::limits::READ_POOL_SIZE;
 
@@ -16,11 +16,12 @@ pub(super) struct Readers {
     path: PathBuf,
     idle: Arc<Mutex<Vec<Connection>>>,
     permits: Arc<Semaphore>,
+    failure: FirstFailure,
 }
 
 impl Readers {
-    pub(super) fn new(path: PathBuf) -> Self {
-        Self { path, idle: Arc::default(), permits: Arc::new(Semaphore::new(READ_POOL_SIZE)) }
+    pub(super) fn new(path: PathBuf, failure: FirstFailure) -> Self {
+        Self { path, idle: Arc::default(), permits: Arc::new(Semaphore::new(READ_POOL_SIZE)), failure }
     }
 
     pub(super) async fn run<T, F>(&self, job: F) -> Result<T, StoreError>
@@ -29,7 +30,7 @@ impl Readers {
         T: Send + 'static,
     {
         let permit = Arc::clone(&self.permits).acquire_owned().await.map_err(|_| StoreError::Closed)?;
-        let (path, idle) = (self.path.clone(), Arc::clone(&self.idle));
+        let (path, idle, failure) = (self.path.clone(), Arc::clone(&self.idle), self.failure.clone());
         let read = tokio::task::spawn_blocking(move || {
             let _permit = permit;
             let kept = idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
@@ -38,6 +39,10 @@ impl Readers {
                 None => open::reader(&path)?,
             };
             let value = read(&connection, job);
+            if let Err(error @ StoreError::Corrupt(_)) = &value {
+                // Writing into a damaged database damages more of it.
+                failure.remember(error);
+            }
             idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
             value
         });

@@ -1,5 +1,6 @@
 //! Reading where a session stands, and its transcript.
 
+use super::error::unreadable;
 use super::{Snapshot, StoreError};
 use crate::event::{Body, ModelRequested};
 use crate::id::{EventId, SessionId};
@@ -151,8 +152,9 @@ impl Snapshot<'_> {
 
     /// Tokens of the newest answered request, where its route said so.
     pub fn last_prompt_tokens(&self, session: &SessionId) -> Result<Option<u64>, StoreError> {
-        let sql =
-            "SELECT prompt_tokens FROM responses WHERE session = ?1 ORDER BY at_ms DESC, event DESC LIMIT 1";
+        // By the log's order, not by the clock's: a clock can be set back.
+        let sql = "SELECT prompt_tokens FROM requests JOIN responses ON responses.event = settled
+                   WHERE requests.session = ?1 ORDER BY requests.event DESC LIMIT 1";
         let tokens: Option<Option<i64>> = self.one(sql, &[&session.as_str()], |row| row.get(0))?;
         Ok(tokens.flatten().map(i64::unsigned_abs))
     }
@@ -186,5 +188,5 @@ impl Snapshot<'_> {
 }
 
 pub(super) fn session_id(name: String) -> Result<SessionId, StoreError> {
-    SessionId::parse(name).map_err(|error| StoreError::Projection(error.to_string()))
+    SessionId::parse(name).map_err(unreadable)
 }

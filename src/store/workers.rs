@@ -2,6 +2,7 @@
 
 use rusqlite::{Row, ToSql};
 
+use super::error::unreadable;
 use super::sessions::session_id;
 use super::{Snapshot, StoreError};
 use crate::cell::Role;
@@ -123,10 +124,10 @@ fn execution(row: &Row<'_>) -> rusqlite::Result<Parsed<ExecutionRow>> {
     let completed: Option<i64> = row.get(6)?;
     let parse = || {
         Ok(ExecutionRow {
-            execution: ExecutionId::parse(execution).map_err(broken)?,
+            execution: ExecutionId::parse(execution).map_err(unreadable)?,
             session: session_id(session)?,
-            generation: GenerationId::parse(generation).map_err(broken)?,
-            origin: serde_json::from_str(&origin).map_err(broken)?,
+            generation: GenerationId::parse(generation).map_err(unreadable)?,
+            origin: serde_json::from_str(&origin).map_err(unreadable)?,
             started,
             started_at_ms,
             completed: completed.map(EventId),
@@ -143,13 +144,13 @@ fn generation(row: &Row<'_>) -> rusqlite::Result<Parsed<GenerationRow>> {
     let role = match role.as_str() {
         "workbench" => Ok(Role::Workbench),
         "hooks" => Ok(Role::Hooks),
-        other => Err(broken(format!("no role {other:?}"))),
+        other => Err(unreadable(format_args!("no role {other:?}"))),
     };
     let parse = || {
         Ok(GenerationRow {
             session: session_id(session)?,
             role: role?,
-            generation: GenerationId::parse(name).map_err(broken)?,
+            generation: GenerationId::parse(name).map_err(unreadable)?,
             unit,
             containment,
             started: EventId(started),
@@ -157,8 +158,4 @@ fn generation(row: &Row<'_>) -> rusqlite::Result<Parsed<GenerationRow>> {
         })
     };
     Ok(parse())
-}
-
-fn broken(error: impl std::fmt::Display) -> StoreError {
-    StoreError::Projection(error.to_string())
 }

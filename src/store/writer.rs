@@ -1,13 +1,14 @@
 //! The one thread that writes. What is queued when it is free goes into one commit.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Mutex;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-use rusqlite::{Connection, OptionalExtension as _};
+use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::error::trying;
+use super::error::{FirstFailure, trying};
 use super::lock::Lock;
 use super::{Snapshot, StoreError, Transaction};
 use crate::id::EventId;
@@ -57,23 +58,19 @@ where
 }
 
 impl Writer {
-    pub(super) fn start(
-        connection: Connection,
-        lock: Lock,
-    ) -> Result<(Self, watch::Receiver<EventId>), StoreError> {
-        let newest = newest(&connection)?;
+    pub(super) fn start(log: Log, lock: Lock) -> Result<(Self, watch::Receiver<EventId>), StoreError> {
+        let newest = Snapshot { connection: &log.connection }.head()?;
         let (head, head_receiver) = watch::channel(newest);
         let (jobs, queue) = mpsc::channel(WRITER_QUEUE_MAX);
         let thread = std::thread::Builder::new()
+            // The kernel keeps 15 characters.
             .name("klbr-log-writer".to_owned())
             .spawn(move || {
-                write(connection, queue, &head);
+                write(log, queue, &head);
                 // The lock outlives the connection: nobody opens a database that is being closed.
                 drop(lock);
             })
-            .map_err(|error| {
-                StoreError::Projection(format!("the writer thread cannot be started: {error}"))
-            })?;
+            .map_err(|error| StoreError::Thread(Arc::new(error)))?;
         Ok((Self { jobs: Mutex::new(Some(jobs)), thread: Mutex::new(Some(thread)) }, head_receiver))
     }
 
@@ -104,44 +101,43 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-fn newest(connection: &Connection) -> Result<EventId, StoreError> {
-    let id: Option<i64> = connection
-        .query_row("SELECT id FROM events ORDER BY id DESC LIMIT 1", [], |row| row.get(0))
-        .optional()
-        .map_err(trying("read its newest event"))?;
-    Ok(EventId(id.unwrap_or(0)))
+/// What the writer thread owns.
+pub(super) struct Log {
+    pub(super) connection: Connection,
+    pub(super) data: PathBuf,
+    pub(super) failure: FirstFailure,
 }
 
-fn write(connection: Connection, mut queue: mpsc::Receiver<Box<dyn Job>>, head: &watch::Sender<EventId>) {
-    let mut failed: Option<StoreError> = None;
-    let mut group = Vec::new();
+fn write(log: Log, mut queue: mpsc::Receiver<Box<dyn Job>>, head: &watch::Sender<EventId>) {
+    let mut group = Vec::with_capacity(GROUP_COMMIT_MAX);
     while let Some(job) = queue.blocking_recv() {
         group.push(job);
         while group.len() < GROUP_COMMIT_MAX {
             let Ok(job) = queue.try_recv() else { break };
             group.push(job);
         }
-        if let Some(error) = &failed {
+        if let Some(error) = log.failure.get() {
             answer_all(&mut group, error);
             continue;
         }
-        failed = commit(&connection, &mut group, head).err().filter(StoreError::is_final);
-        if let Some(error) = &failed {
-            tracing::error!("no event is written from here on: {error}");
+        if let Err(error) = commit(&log, &mut group, head) {
+            if error.is_final() {
+                log.failure.remember(&error);
+            }
+            // Remembered before it is answered: whoever hears of it finds the log failed.
+            answer_all(&mut group, &error);
         }
     }
     // A failed checkpoint leaves a longer sidecar, and loses nothing.
-    let _ = connection.close();
+    let _ = log.connection.close();
 }
 
-/// Runs a group in one transaction and answers everybody in it. An error is the log's own.
-fn commit(
-    connection: &Connection,
-    group: &mut Vec<Box<dyn Job>>,
-    head: &watch::Sender<EventId>,
-) -> Result<(), StoreError> {
-    let outcome = run_group(connection, group);
-    match outcome {
+/// Runs a group in one transaction and answers everybody in it. An error is the log's own: nothing
+/// of the group was written, and nobody was answered.
+fn commit(log: &Log, group: &mut Vec<Box<dyn Job>>, head: &watch::Sender<EventId>) -> Result<(), StoreError> {
+    // A borrow of the head that lived on in the match would lock its sender out.
+    let newest = *head.borrow();
+    match run_group(&log.connection, group, newest) {
         Ok((answers, newest)) => {
             // First: whoever is answered finds its event at or below the head.
             head.send_if_modified(|head| std::mem::replace(head, newest) != newest);
@@ -151,12 +147,11 @@ fn commit(
             Ok(())
         }
         Err(error) => {
-            if !connection.is_autocommit() {
+            if !log.connection.is_autocommit() {
                 // SQLite has rolled back most failed transactions by itself.
-                let _ = connection.execute_batch("ROLLBACK");
+                let _ = log.connection.execute_batch("ROLLBACK");
             }
-            answer_all(group, &error);
-            Err(error)
+            Err(error.on(&log.data))
         }
     }
 }
@@ -169,7 +164,11 @@ fn answer_all(group: &mut Vec<Box<dyn Job>>, error: &StoreError) {
 
 type Answers = (Vec<Result<(), StoreError>>, EventId);
 
-fn run_group(connection: &Connection, group: &mut [Box<dyn Job>]) -> Result<Answers, StoreError> {
+fn run_group(
+    connection: &Connection,
+    group: &mut [Box<dyn Job>],
+    mut newest: EventId,
+) -> Result<Answers, StoreError> {
     let execute = |sql: &'static str| {
         connection
             .prepare_cached(sql)
@@ -177,21 +176,30 @@ fn run_group(connection: &Connection, group: &mut [Box<dyn Job>]) -> Result<Answ
             .map_err(trying("write"))
     };
     execute("BEGIN IMMEDIATE")?;
+    // A job that is alone is its transaction: it needs no way to fail without its neighbours.
+    let alone = group.len() == 1;
     let mut answers = Vec::with_capacity(group.len());
     for job in group.iter_mut() {
-        execute("SAVEPOINT job")?;
-        let mut transaction = Transaction { snapshot: Snapshot { connection } };
-        let outcome = job.run(&mut transaction);
-        if let Err(error) = &outcome {
-            if error.is_final() || connection.is_autocommit() {
-                return Err(error.clone());
-            }
-            execute("ROLLBACK TO job")?;
+        if !alone {
+            execute("SAVEPOINT job")?;
         }
-        execute("RELEASE job")?;
+        let mut transaction = Transaction { snapshot: Snapshot { connection }, newest, refused: None };
+        let outcome = job.run(&mut transaction);
+        let outcome = transaction.refused.map_or(outcome, Err);
+        let outcome = if connection.is_autocommit() { outcome.and(Err(StoreError::Undone)) } else { outcome };
+        match &outcome {
+            Ok(()) => newest = transaction.newest,
+            // SQLite undid the whole transaction, the neighbours' part included.
+            Err(error) if error.is_final() || connection.is_autocommit() => return Err(error.clone()),
+            Err(_) if alone => {}
+            Err(_) => drop(execute("ROLLBACK TO job")?),
+        }
+        if !alone {
+            execute("RELEASE job")?;
+        }
         answers.push(outcome);
     }
-    let newest = newest(connection)?;
-    execute("COMMIT")?;
+    let worth_keeping = answers.iter().any(Result::is_ok);
+    execute(if worth_keeping { "COMMIT" } else { "ROLLBACK" })?;
     Ok((answers, newest))
 }

@@ -310,6 +310,9 @@ fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
 
 fn argv(spec: &WorkerSpec, socket: &Path, token_file: &Path) -> Vec<OsString> {
     let mut argv: Vec<OsString> = vec![spec.python.clone().into()];
+    // The working directory is no place to import from before the worker is up, and the site
+    // packages are loaded by the first import that needs them.
+    argv.extend(["-P", "-S"].map(OsString::from));
     argv.extend(["-m", "klbr.worker", "--role", spec.role.as_str()].map(OsString::from));
     argv.extend(
         ["--session", spec.session.as_str(), "--generation", spec.generation.as_str()].map(OsString::from),

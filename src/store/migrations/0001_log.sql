@@ -9,7 +9,9 @@ CREATE TABLE events (
     at_ms     INTEGER NOT NULL,
     payload   TEXT NOT NULL
 ) STRICT;
-CREATE INDEX events_by_kind ON events (kind, id);
+-- Their entries end with the id: the newest of a kind, or of a session's kind, is one seek.
+CREATE INDEX events_by_kind ON events (kind);
+CREATE INDEX events_by_session ON events (session, kind);
 CREATE TRIGGER events_keep_their_words BEFORE UPDATE ON events
 BEGIN SELECT RAISE(ABORT, 'an event is never changed'); END;
 CREATE TRIGGER events_stay BEFORE DELETE ON events
@@ -65,7 +67,7 @@ CREATE TABLE responses (
     calls         INTEGER NOT NULL,
     ended         INTEGER
 ) STRICT;
-CREATE INDEX responses_by_time ON responses (session, at_ms);
+CREATE INDEX responses_by_time ON responses (session, at_ms, tokens);
 CREATE INDEX responses_open ON responses (event) WHERE ended IS NULL;
 
 CREATE TABLE route_answers (
@@ -80,13 +82,15 @@ CREATE TABLE executions (
     session       TEXT NOT NULL REFERENCES sessions (id),
     generation    TEXT NOT NULL,
     origin        TEXT NOT NULL,
-    response      INTEGER,
+    response      INTEGER REFERENCES responses (event),
+    call          INTEGER,
     started       INTEGER NOT NULL REFERENCES events (id),
     started_at_ms INTEGER NOT NULL,
     completed     INTEGER
 ) STRICT;
 CREATE INDEX executions_open ON executions (started) WHERE completed IS NULL;
-CREATE INDEX executions_of_response ON executions (response) WHERE response IS NOT NULL;
+-- A call is never run twice.
+CREATE UNIQUE INDEX executions_of_response ON executions (response, call) WHERE response IS NOT NULL;
 
 CREATE TABLE effects (
     execution TEXT NOT NULL,
@@ -121,6 +125,7 @@ CREATE TABLE generations (
     ended       INTEGER
 ) STRICT;
 CREATE INDEX generations_by_role ON generations (session, role, started);
+CREATE UNIQUE INDEX generations_by_name ON generations (session, role, generation);
 CREATE INDEX generations_open ON generations (started) WHERE ended IS NULL;
 
 CREATE TABLE behaviors (
