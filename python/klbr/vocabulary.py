@@ -54,6 +54,10 @@ def _is_text_list(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
+def _is_text_table(value: object) -> bool:
+    return isinstance(value, dict) and all(isinstance(item, str) for item in value.values())
+
+
 def _is_count(value: object) -> bool:
     return type(value) is int and 0 <= value <= INTEGER_MAX
 
@@ -90,6 +94,7 @@ KINDS: dict[str, Callable[[object], bool]] = {
     "a string": _is_text,
     "a string or null": lambda value: value is None or isinstance(value, str),
     "a list of strings": _is_text_list,
+    "a table of strings": _is_text_table,
     "an object": lambda value: isinstance(value, dict),
     "a boolean": lambda value: value is True or value is False,
     "a non-negative 64-bit integer": _is_count,
@@ -128,7 +133,7 @@ REQUESTS: dict[str, dict[str, str]] = {
     "workspace.run": {
         "argv": _TEXTS,
         "cwd": _TEXT,
-        "env": "an object",
+        "env": "a table of strings",
         "timeout_ms": _COUNT,
         "max_output_bytes": _COUNT,
     },

@@ -80,6 +80,7 @@ class Accepted(unittest.TestCase):
             "a string": "s",
             "a list of strings": [],
             "an object": {},
+            "a table of strings": {},
             "a boolean": False,
             "a non-negative 64-bit integer": 2**63 - 1,
             "a number or null": None,
