@@ -1,7 +1,9 @@
 //! A Varlink client that knows nothing of klbr can read the interface and call it.
 //!
-//! Uses the `varlink` package of PyPI where `python3`, or the interpreter that KLBR_TEST_PYTHON
-//! names, has it.
+//! Uses the `varlink` package of PyPI that `make venv` installs.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod harness;
 
 use klbr::operator::listener::Listener;
 use klbr::operator::message::Call;
@@ -57,12 +59,7 @@ print("fine")
 
 #[tokio::test]
 async fn the_python_package_calls_follows_and_gets_typed_errors() {
-    let python = std::env::var("KLBR_TEST_PYTHON").unwrap_or_else(|_| "python3".to_owned());
-    let known = std::process::Command::new(&python).args(["-c", "import varlink"]).output();
-    if !known.is_ok_and(|output| output.status.success()) {
-        println!("skipped: {python} has no package `varlink`; `pip install varlink` makes it run");
-        return;
-    }
+    let Some(python) = harness::venv_python("varlink") else { return };
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("klbr.sock");
     let admission =

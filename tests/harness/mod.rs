@@ -276,6 +276,18 @@ pub fn is_root(what: &str) -> bool {
     root
 }
 
+/// The interpreter of `make venv` if it has this module; where it has not, the test says so.
+pub fn venv_python(module: &str) -> Option<PathBuf> {
+    let made = Path::new(env!("CARGO_MANIFEST_DIR")).join(".venv/bin/python");
+    let python = if made.exists() { made } else { PathBuf::from("python3") };
+    let known = Command::new(&python).args(["-c", &format!("import {module}")]).output();
+    if known.is_ok_and(|output| output.status.success()) {
+        return Some(python);
+    }
+    eprintln!("SKIPPED: {} has no module `{module}`; `make venv` installs it", python.display());
+    None
+}
+
 /// A path for messages.
 pub fn shown(path: &Path) -> String {
     path.display().to_string()
