@@ -1,8 +1,9 @@
 from pathlib import Path
 
-def lines(pattern):
-    files = [p for p in Path(".").glob(pattern) if "target" not in p.parts]
-    return len(files), sum(len(p.read_text("utf-8").splitlines()) for p in files)
+def lines(suffix):
+    beside = [top for top in Path(".").iterdir() if top.is_dir() and top.name not in {"target", ".venv"}]
+    files = [path for top in beside for path in top.rglob("*" + suffix)]
+    return len(files), sum(len(path.read_text("utf-8").splitlines()) for path in files)
 
-for name, pattern in [("Rust", "**/*.rs"), ("Python", "**/*.py")]:
-    print("{}: {} files, {} lines".format(name, *lines(pattern)))
+for name, suffix in [("Rust", ".rs"), ("Python", ".py")]:
+    print("{}: {} files, {} lines".format(name, *lines(suffix)))
