@@ -53,8 +53,9 @@ lint: need venv ## Warnings as errors: clippy, rustfmt, cargo deny, ruff, mypy.
 	$(CARGO) fmt --check
 	$(CARGO) clippy --locked --all-targets -- -D warnings
 	@if $(CARGO) deny --version >/dev/null 2>&1; then \
-		$(CARGO) deny --locked --offline check bans licenses sources; \
-		$(CARGO) deny --locked check advisories || echo "SKIPPED: advisories need the network" >&2; \
+		$(CARGO) deny --locked --log-level error check bans licenses sources; \
+		if $(CARGO) deny --log-level off fetch db >/dev/null 2>&1; then $(CARGO) deny --locked --log-level error check --disable-fetch advisories; \
+		else echo "SKIPPED: advisories (their database needs the network)" >&2; fi; \
 	else echo "SKIPPED: cargo deny (cargo install --locked cargo-deny)" >&2; fi
 	@if [ -x $(VENV)/bin/ruff ]; then \
 		cd python; ../$(VENV)/bin/ruff check --config pyproject.toml $(PYTHON_SOURCES); \
