@@ -193,6 +193,8 @@ pub enum RouteKind {
 pub struct Limits {
     /// Sessions of one host.
     pub sessions: usize,
+    /// From the start of a worker to its `hello`.
+    pub hello_ms: u64,
     /// From a cooperative interrupt to the hard stop.
     pub interrupt_grace_ms: u64,
     /// From the wish to stop to the end of the host.
@@ -211,6 +213,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             sessions: limits::SESSIONS_DEFAULT,
+            hello_ms: limits::HELLO_MS_DEFAULT,
             interrupt_grace_ms: limits::INTERRUPT_GRACE_MS_DEFAULT,
             stop_grace_ms: limits::STOP_GRACE_MS_DEFAULT,
             steps_per_turn: limits::STEPS_PER_TURN_DEFAULT,

@@ -24,10 +24,6 @@ pub const TAIL_BYTES_MAX: usize = 8_192;
 pub const HOOK_BUDGET_MS: u64 = 2_000;
 /// Hook calls that may wait for the hook worker.
 pub const HOOK_QUEUE_MAX: usize = 64;
-/// Frames that may wait for a worker to read them.
-pub const WORKER_QUEUE_MAX: usize = 256;
-/// Time a new worker has for its `hello`.
-pub const HELLO_MS_MAX: u64 = 10_000;
 /// Time a worker has to end after `shutdown`.
 pub const SHUTDOWN_GRACE_MS: u64 = 3_000;
 /// Time for reading what is left in a pipe after the process behind it has ended.
@@ -86,6 +82,8 @@ pub const RELEASE_BYTES_MAX: u64 = 2 * 1024 * 1024;
 pub const SESSIONS_DEFAULT: usize = 64;
 /// Default of `limits.interrupt_grace_ms`.
 pub const INTERRUPT_GRACE_MS_DEFAULT: u64 = 5_000;
+/// Default of `limits.hello_ms`: the time that a new worker has for its `hello`.
+pub const HELLO_MS_DEFAULT: u64 = 10_000;
 /// Default of `limits.stop_grace_ms`.
 pub const STOP_GRACE_MS_DEFAULT: u64 = 10_000;
 /// Default of `limits.steps_per_turn`.

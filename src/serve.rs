@@ -126,6 +126,7 @@ async fn serve_on(
         run: run.clone(),
         releases: data.join("releases"),
         times: Times {
+            hello: Duration::from_millis(config.limits.hello_ms),
             interrupt_grace: Duration::from_millis(config.limits.interrupt_grace_ms),
             cell_max: (config.limits.cell_ms > 0).then(|| Duration::from_millis(config.limits.cell_ms)),
             ..Times::default()

@@ -4,6 +4,7 @@
 
 pub mod hooks;
 mod link;
+mod outbox;
 pub mod state;
 mod tails;
 pub mod workbench;
@@ -14,7 +15,7 @@ use std::time::Duration;
 use crate::cell::{HookSlot, Role};
 use crate::containment::{ContainmentError, Exit};
 use crate::id::{GenerationId, SessionId};
-use crate::limits::{HELLO_MS_MAX, SHUTDOWN_GRACE_MS};
+use crate::limits::{HELLO_MS_DEFAULT, SHUTDOWN_GRACE_MS};
 
 pub use state::{EndReason, StopReason};
 pub use workbench::{Started, Workbench, WorkerEvent};
@@ -62,7 +63,7 @@ pub struct Times {
 impl Default for Times {
     fn default() -> Self {
         Self {
-            hello: Duration::from_millis(HELLO_MS_MAX),
+            hello: Duration::from_millis(HELLO_MS_DEFAULT),
             interrupt_grace: Duration::from_millis(crate::limits::INTERRUPT_GRACE_MS_DEFAULT),
             shutdown_grace: Duration::from_millis(SHUTDOWN_GRACE_MS),
             cell_max: None,

@@ -5,7 +5,8 @@ use crate::limits;
 /// A whole configuration file. Settings at their default are comments.
 pub(super) fn config(workspace: &str) -> String {
     let workspace = quoted(workspace);
-    let Defaults { sessions, interrupt_grace, stop_grace, steps, requests, tokens, cell } = Defaults::new();
+    let Defaults { sessions, hello, interrupt_grace, stop_grace, steps, requests, tokens, cell } =
+        Defaults::new();
     format!(
         r#"# klbr's configuration; klbr.toml(5) has more. A line that starts with # shows a default or an example.
 
@@ -65,6 +66,8 @@ kind = "manual"
 [limits]
 # Sessions of this host.
 #sessions = {sessions}
+# Milliseconds from the start of a worker until it has to be ready.
+#hello_ms = {hello}
 # Milliseconds from an interrupt to the hard stop of a workbench that does not heed it.
 #interrupt_grace_ms = {interrupt_grace}
 # Milliseconds that the host takes at most for an orderly stop.
@@ -97,6 +100,7 @@ kind = "manual"
 /// The defaults that the comments name.
 struct Defaults {
     sessions: usize,
+    hello: u64,
     interrupt_grace: u64,
     stop_grace: u64,
     steps: u32,
@@ -109,6 +113,7 @@ impl Defaults {
     fn new() -> Self {
         Self {
             sessions: limits::SESSIONS_DEFAULT,
+            hello: limits::HELLO_MS_DEFAULT,
             interrupt_grace: limits::INTERRUPT_GRACE_MS_DEFAULT,
             stop_grace: limits::STOP_GRACE_MS_DEFAULT,
             steps: limits::STEPS_PER_TURN_DEFAULT,

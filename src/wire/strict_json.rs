@@ -20,7 +20,7 @@ pub enum JsonError {
     #[error("the payload is not a JSON object")]
     NotAnObject,
     /// Not JSON, or not strict; the text says what and where.
-    #[error("{0}")]
+    #[error("the payload is not strict JSON: {0}")]
     Json(#[from] serde_json::Error),
 }
 

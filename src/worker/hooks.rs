@@ -121,7 +121,7 @@ struct Actor {
     containment: Arc<dyn Containment>,
     notices: mpsc::Sender<HooksNotice>,
     queue: mpsc::Receiver<Call>,
-    /// Starts that failed, one after the other.
+    /// Workers that did not start or answered no call, one after the other.
     failures: u32,
 }
 
@@ -132,11 +132,13 @@ impl Actor {
             let generation = spec.generation.clone();
             let stop = match Link::start(&spec, &*self.containment).await {
                 Ok((link, hello)) => {
-                    self.failures = 0;
                     self.tell(HooksNotice::Started { spec: Box::new(spec), hello }).await;
+                    self.failures += 1;
                     let (ended, stop) = self.serve(link).await;
+                    let detail = ended.detail.clone();
                     self.tell(HooksNotice::Ended { generation, ended }).await;
-                    stop
+                    // One that failed may be replaced at once; a row of them is not to be a spin.
+                    if stop.is_none() && self.failures > 1 { self.be_down(&detail).await } else { stop }
                 }
                 Err(error) => {
                     self.failures += 1;
@@ -188,7 +190,7 @@ impl Actor {
         loop {
             let first = open.values().map(|call| call.deadline).min();
             tokio::select! {
-                news = link.next() => if let Some((reason, problem)) = take(&link, news, &mut open) {
+                news = link.next() => if let Some((reason, problem)) = self.take(&mut link, news, &mut open) {
                     if reason == EndReason::Protocol {
                         // What it ended with tells more than its broken connection.
                         let grace = Duration::from_millis(crate::limits::DRAIN_MS_MAX);
@@ -201,10 +203,7 @@ impl Actor {
                 call = self.queue.recv() => match call {
                     Some(Call::Invoke { slot, input, deadline, reply }) => {
                         number += 1;
-                        if !invoke(&link, number, slot, input, Open { deadline, reply }, &mut open) {
-                            let problem = Some("it does not read what it is sent".to_owned());
-                            return (link.finish(EndReason::Protocol, problem, None).await, None);
-                        }
+                        invoke(&mut link, number, slot, input, Open { deadline, reply }, &mut open);
                     }
                     Some(Call::Stop(done)) => {
                         let reason = EndReason::Stopped(StopReason::HostStopping);
@@ -221,6 +220,50 @@ impl Actor {
             }
         }
     }
+
+    /// Takes one piece of news; why the worker is to end, if it is.
+    fn take(
+        &mut self,
+        link: &mut Link,
+        news: News,
+        open: &mut HashMap<OperationId, Open>,
+    ) -> Option<(EndReason, Option<String>)> {
+        let problem = match news {
+            News::Message(Message::Completed { id, result }) => {
+                let outcome = match result {
+                    Completion::Hook { value } => Ok(value),
+                    Completion::Failed { error } => Err(HookError::Failed(error)),
+                    Completion::Cell { .. } => {
+                        return Some((
+                            EndReason::Protocol,
+                            Some("a hook worker completed a cell".to_owned()),
+                        ));
+                    }
+                };
+                match open.remove(&id) {
+                    Some(call) => {
+                        self.failures = 0;
+                        let _ = call.reply.send(outcome);
+                        return None;
+                    }
+                    None => format!("it completed {id}, which does not run"),
+                }
+            }
+            News::Message(Message::HostRequest { id, execution_id, .. }) => {
+                let message = "a hook has no scope of its own".to_owned();
+                let result = ReplyResult::Error { code: ErrorCode::Refused, message };
+                // A refusal of some hundred bytes fits into a frame.
+                if let Ok(frame) = encode_reply(execution_id, id, result, &link.address) {
+                    link.send_frame(frame);
+                }
+                return None;
+            }
+            News::Message(_) => "it sent a message that is not a hook worker's".to_owned(),
+            News::Broken(problem) => problem,
+            News::Exited => return Some((EndReason::Exited, None)),
+        };
+        Some((EndReason::Protocol, Some(problem)))
+    }
 }
 
 async fn at(deadline: Option<Instant>) {
@@ -230,68 +273,28 @@ async fn at(deadline: Option<Instant>) {
     }
 }
 
-/// Sends a call; false where the worker does not read.
+/// Sends a call.
 fn invoke(
-    link: &Link,
+    link: &mut Link,
     number: u64,
     slot: HookSlot,
     input: Value,
     call: Open,
     open: &mut HashMap<OperationId, Open>,
-) -> bool {
+) {
     if call.deadline <= Instant::now() {
         // It waited in the queue for all of its budget.
         let _ = call.reply.send(Err(HookError::TimedOut));
-        return true;
+        return;
     }
-    let Ok(id) = OperationId::parse(format!("op-{number}")) else { return true };
+    let Ok(id) = OperationId::parse(format!("op-{number}")) else { return };
     let message = Message::Invoke { id: id.clone(), slot, input };
     let Ok(frame) = crate::wire::envelope::encode(&message, &link.address) else {
         let _ = call.reply.send(Err(HookError::TooLarge));
-        return true;
+        return;
     };
     open.insert(id, call);
-    link.send_frame(frame)
-}
-
-/// Takes one piece of news; why the worker is to end, if it is.
-fn take(
-    link: &Link,
-    news: News,
-    open: &mut HashMap<OperationId, Open>,
-) -> Option<(EndReason, Option<String>)> {
-    let problem = match news {
-        News::Message(Message::Completed { id, result }) => {
-            let outcome = match result {
-                Completion::Hook { value } => Ok(value),
-                Completion::Failed { error } => Err(HookError::Failed(error)),
-                Completion::Cell { .. } => {
-                    return Some((EndReason::Protocol, Some("a hook worker completed a cell".to_owned())));
-                }
-            };
-            match open.remove(&id) {
-                Some(call) => {
-                    let _ = call.reply.send(outcome);
-                    return None;
-                }
-                None => format!("it completed {id}, which does not run"),
-            }
-        }
-        News::Message(Message::HostRequest { id, execution_id, .. }) => {
-            let message = "a hook has no scope of its own".to_owned();
-            let result = ReplyResult::Error { code: ErrorCode::Refused, message };
-            let sent = encode_reply(execution_id, id, result, &link.address)
-                .is_ok_and(|frame| link.send_frame(frame));
-            if sent {
-                return None;
-            }
-            "it does not read what it is sent".to_owned()
-        }
-        News::Message(_) => "it sent a message that is not a hook worker's".to_owned(),
-        News::Broken(problem) => problem,
-        News::Exited => return Some((EndReason::Exited, None)),
-    };
-    Some((EndReason::Protocol, Some(problem)))
+    link.send_frame(frame);
 }
 
 fn not_started(error: StartError) -> Ended {

@@ -5,17 +5,16 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
 
+use super::outbox::Outbox;
 use super::tails::Tail;
 use super::{EndReason, Ended, Hello, StartError, WorkerSpec, exit_words};
 use crate::cell::Role;
 use crate::containment::{Contained, Containment, Exit, Launch, Life};
-use crate::limits::{DRAIN_MS_MAX, WORKER_QUEUE_MAX};
+use crate::limits::DRAIN_MS_MAX;
 use crate::wire::envelope::{Address, decode, encode};
 use crate::wire::frame::FrameDecoder;
 use crate::wire::message::Message;
@@ -30,8 +29,7 @@ const PASSED_ON: &[&str] =
 pub(super) struct Link {
     pub(super) address: Address,
     reader: Reader,
-    outgoing: mpsc::Sender<Vec<u8>>,
-    writer: JoinHandle<()>,
+    outbox: Outbox,
     process: Process,
 }
 
@@ -104,10 +102,11 @@ impl Link {
 
     /// The next news. Loses nothing when it is dropped and asked again.
     pub(super) async fn next(&mut self) -> News {
-        if self.process.exit.is_none() {
+        while self.process.exit.is_none() {
             tokio::select! {
                 biased;
-                news = self.reader.next(&self.address) => return news,
+                () = self.outbox.send_more(), if !self.outbox.is_empty() => {}
+                news = self.reader.next(&self.address), if self.outbox.is_empty() => return news,
                 exit = self.process.life.wait() => self.process.exit = Some(exit),
             }
         }
@@ -126,23 +125,16 @@ impl Link {
         }
     }
 
-    /// Sends a frame; false where the worker has left too many unread.
-    pub(super) fn send_frame(&self, frame: Vec<u8>) -> bool {
-        match self.outgoing.try_send(frame) {
-            // A writer that has ended has met a closed connection: the next news say so.
-            Ok(()) | Err(mpsc::error::TrySendError::Closed(_)) => true,
-            Err(mpsc::error::TrySendError::Full(_)) => false,
-        }
+    /// Sends a frame, now or as soon as the worker reads what came before.
+    pub(super) fn send_frame(&mut self, frame: Vec<u8>) {
+        self.outbox.push(frame);
     }
 
-    /// Sends a message; false where the worker has left too many unread.
-    pub(super) fn send(&self, message: &Message) -> bool {
+    /// Sends a message, now or as soon as the worker reads what came before.
+    pub(super) fn send(&mut self, message: &Message) {
         match encode(message, &self.address) {
             Ok(frame) => self.send_frame(frame),
-            Err(error) => {
-                tracing::error!("a message could not be encoded: {error}");
-                true
-            }
+            Err(error) => tracing::error!("a message could not be encoded: {error}"),
         }
     }
 
@@ -153,7 +145,6 @@ impl Link {
         problem: Option<String>,
         cell_ms: Option<u64>,
     ) -> Ended {
-        self.writer.abort();
         self.process.finish(reason, problem, cell_ms).await
     }
 }
@@ -234,9 +225,7 @@ async fn greet(
     };
     match outcome {
         Ok(Ok((hello, reader, write))) => {
-            let (outgoing, queue) = mpsc::channel(WORKER_QUEUE_MAX);
-            let writer = tokio::spawn(write_frames(write, queue));
-            Ok((Link { address, reader, outgoing, writer, process }, hello))
+            Ok((Link { address, reader, outbox: Outbox::new(write), process }, hello))
         }
         Ok(Err(problem)) => {
             // A process that is already ending tells more by its exit and its last words.
@@ -281,14 +270,6 @@ fn check_hello(message: Message, spec: &WorkerSpec, token: &str) -> Result<Hello
 fn split(stream: UnixStream) -> (Reader, OwnedWriteHalf) {
     let (socket, write) = stream.into_split();
     (Reader { socket, decoder: FrameDecoder::default(), piece: vec![0; 16 * 1024], ended: false }, write)
-}
-
-async fn write_frames(mut socket: OwnedWriteHalf, mut queue: mpsc::Receiver<Vec<u8>>) {
-    while let Some(frame) = queue.recv().await {
-        if socket.write_all(&frame).await.is_err() {
-            break;
-        }
-    }
 }
 
 /// 32 random bytes in hexadecimal.

@@ -260,23 +260,17 @@ impl Actor {
             return Go::On;
         }
         let accepted = matches!(result, ReplyResult::Ok { .. }) && self.waits.contains(&request);
-        let sent = self.send_reply(execution.clone(), request, result);
-        if !sent {
-            return self.violation("it does not read what it is sent").await;
-        }
+        self.send_reply(execution.clone(), request, result);
         if accepted {
             return self.step(Input::WaitAccepted(execution.into()), Carried::Nothing).await;
         }
         Go::On
     }
 
-    fn send_reply(&self, execution: ExecutionId, request: RequestId, result: ReplyResult) -> bool {
+    fn send_reply(&mut self, execution: ExecutionId, request: RequestId, result: ReplyResult) {
         match encode_reply(execution, request, result, &self.link.address) {
             Ok(frame) => self.link.send_frame(frame),
-            Err(error) => {
-                tracing::error!("a reply could not be encoded: {error}");
-                true
-            }
+            Err(error) => tracing::error!("a reply could not be encoded: {error}"),
         }
     }
 
@@ -295,13 +289,13 @@ impl Actor {
 
     /// Does one thing; false where everything is to be killed.
     async fn perform(&mut self, effect: Effect, carried: Carried) -> bool {
-        let sent = match (effect, carried) {
+        match (effect, carried) {
             (Effect::Execute, Carried::Execute(execution, code)) => {
                 let now = Instant::now();
                 self.waits.clear();
                 self.clocks.cell_started = Some(now);
                 self.clocks.cell_over = self.times.cell_max.map(|max| now + max);
-                self.link.send(&Message::Execute { id: execution.into(), code })
+                self.link.send(&Message::Execute { id: execution.into(), code });
             }
             (Effect::PassRequest, Carried::Request(execution, id, request)) => {
                 if matches!(request, Request::RuntimeWait { .. }) {
@@ -309,35 +303,29 @@ impl Actor {
                 }
                 // As at the end: a session that has ended needs no events.
                 let _ = self.events.send(WorkerEvent::Request { execution, id, request }).await;
-                true
             }
             (Effect::RefuseRequest(code), Carried::Request(execution, id, _)) => {
                 let message = refusal(code).to_owned();
-                self.send_reply(execution, id, ReplyResult::Error { code, message })
+                self.send_reply(execution, id, ReplyResult::Error { code, message });
             }
             (Effect::PassCompletion, Carried::Completed(execution, completion)) => {
                 let duration_ms = self.clocks.cell_started.map_or(0, elapsed_ms);
                 self.clocks = Clocks::default();
                 let _ = self.events.send(WorkerEvent::Completed { execution, completion, duration_ms }).await;
-                true
             }
             (Effect::Interrupt, Carried::Interrupt(execution)) => {
                 self.clocks.grace_over = Some(Instant::now() + self.times.interrupt_grace);
-                self.link.send(&Message::Interrupt { id: execution.into() })
+                self.link.send(&Message::Interrupt { id: execution.into() });
             }
             (Effect::Shutdown, _) => {
                 self.clocks.shutdown_over = Some(Instant::now() + self.times.shutdown_grace);
-                self.link.send(&Message::Shutdown {})
+                self.link.send(&Message::Shutdown {});
             }
             // An effect always comes with what it needs: it was asked for with it.
             (Effect::Kill | Effect::Execute | Effect::PassRequest | Effect::RefuseRequest(_), _)
             | (Effect::PassCompletion | Effect::Interrupt, _) => return false,
-        };
-        if !sent {
-            self.problem = Some("it does not read what it is sent".to_owned());
-            self.state = State::Stopping { reason: EndReason::Protocol };
         }
-        sent
+        true
     }
 }
 

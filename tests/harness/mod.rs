@@ -132,6 +132,11 @@ impl TestHost {
         self.child.as_ref().unwrap().id()
     }
 
+    /// A line of the host's `/proc/PID/status`, in KiB.
+    pub fn memory_kib(&self, name: &str) -> u64 {
+        memory_kib(self.pid(), name)
+    }
+
     /// SIGKILL, and the end of the process.
     pub fn kill(&mut self) {
         let mut child = self.child.take().unwrap();
@@ -243,6 +248,13 @@ impl Drop for TestHost {
             let _ = child.wait();
         }
     }
+}
+
+/// A line of a process's `/proc/PID/status`, in KiB.
+pub fn memory_kib(pid: u32, name: &str) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find(|line| line.starts_with(&format!("{name}:"))).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
 /// Processes with this in their environment.
