@@ -3,23 +3,13 @@
 
 mod harness;
 
-use std::os::unix::fs::PermissionsExt as _;
-
 use harness::TestHost;
 use serde_json::{Value, json};
 
 /// A host whose next workbench misbehaves in this way; later ones are real.
 fn host_with(mode: &str) -> TestHost {
     let mut host = TestHost::stopped();
-    let fake = host.path("fake worker");
-    std::fs::write(&fake, include_str!("harness/fake_worker.py")).unwrap();
-    std::fs::set_permissions(&fake, std::fs::Permissions::from_mode(0o755)).unwrap();
-    std::fs::write(host.path("mode"), format!("workbench {mode}")).unwrap();
-    host.use_config(&format!(
-        "python = {}\n[route]\nuse = \"m\"\n[routes.m]\nkind = \"manual\"\n\
-         [limits]\nhello_ms = 2000\ninterrupt_grace_ms = 300\n",
-        Value::from(fake.to_str().unwrap())
-    ));
+    host.use_fake_worker("workbench", mode, "hello_ms = 2000\ninterrupt_grace_ms = 300\n");
     host.start();
     host
 }

@@ -264,6 +264,11 @@ fn check_hello(message: Message, spec: &WorkerSpec, token: &str) -> Result<Hello
     if slots != expected {
         return Err(format!("its slots are {slots:?}"));
     }
+    // A release's folder is named by its digest: what answers for a slot is what was activated.
+    let release = spec.release.as_deref().and_then(Path::file_name).and_then(|name| name.to_str());
+    if role == Role::Hooks && revision.as_deref() != release {
+        return Err(format!("it serves the release {revision:?}, and was started for {release:?}"));
+    }
     Ok(Hello { revision, slots, skills_revision })
 }
 

@@ -86,6 +86,28 @@ def complete(operation, text="fine", status="ok"):
     send({"kind": "completed", "id": operation, "result": cell})
 
 
+def act_as_hook(mode, call):
+    operation = call["id"]
+    if mode == "hook_fails":
+        send({"kind": "completed", "id": operation, "result": {"kind": "failed", "error": "no opinion"}})
+    elif mode == "hook_answers_nonsense":
+        value = {"action": "allow", "because": "unknown field"}
+        send({"kind": "completed", "id": operation, "result": {"kind": "hook", "value": value}})
+    elif mode == "hook_completes_a_cell":
+        complete(operation)
+    elif mode == "hook_completes_another":
+        send({"kind": "completed", "id": "op-77", "result": {"kind": "hook", "value": {"action": "allow"}}})
+    elif mode == "hook_exits":
+        sys.exit(5)
+    elif mode == "hook_speaks_to_the_operator":
+        request = {"method": "local.send", "text": "from a hook"}
+        send({"kind": "host_request", "id": "r-1", "execution_id": operation, "request": request})
+        code = receive()["result"]["code"]
+        send({"kind": "completed", "id": operation, "result": {"kind": "failed", "error": code}})
+    elif mode != "hook_hangs":
+        raise SystemExit(f"no such mode: {mode}")
+
+
 def ask(number, execution):
     request = {"method": "runtime.inspect"}
     send({"kind": "host_request", "id": f"r-{number}", "execution_id": execution, "request": request})
@@ -99,6 +121,9 @@ hello = {
     "slots": [],
     "skills_revision": None,
 }
+if role == "hooks":
+    hello["slots"] = ["attention.plan", "delivery.review"]
+    hello["revision"] = os.path.basename(options["--release"])
 if mode == "silent_before_hello":
     freeze()
 if mode == "half_a_frame_before_hello":
@@ -106,6 +131,8 @@ if mode == "half_a_frame_before_hello":
     freeze()
 if mode == "wrong_token":
     hello["token"] = "0" * len(token)
+if mode == "wrong_release":
+    hello["revision"] = "0" * 64
 if mode == "wrong_role":
     hello["role"] = "hooks"
 if mode == "not_hello_first":
@@ -124,7 +151,9 @@ if mode == "completes_without_a_cell":
 
 started = receive()
 operation = started["id"]
-if mode == "frame_too_large":
+if mode.startswith("hook_"):
+    act_as_hook(mode, started)
+elif mode == "frame_too_large":
     connection.sendall(b"\xff\xff\xff\xff")
 elif mode == "frame_of_length_zero":
     connection.sendall(b"\0\0\0\0")

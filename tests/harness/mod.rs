@@ -9,6 +9,7 @@
 
 pub mod peer;
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -77,6 +78,18 @@ impl TestHost {
         let lines: Vec<String> = lines.iter().map(Value::to_string).collect();
         std::fs::write(self.path("script.jsonl"), lines.join("\n")).unwrap();
         self.use_route("kind = \"script\"\nscript = \"script.jsonl\"");
+    }
+
+    /// The next worker of this role misbehaves in this way (`fake_worker.py`); later ones are real.
+    pub fn use_fake_worker(&self, role: &str, mode: &str, limits: &str) {
+        let fake = self.path("fake worker");
+        std::fs::write(&fake, include_str!("fake_worker.py")).unwrap();
+        std::fs::set_permissions(&fake, std::fs::Permissions::from_mode(0o755)).unwrap();
+        std::fs::write(self.path("mode"), format!("{role} {mode}")).unwrap();
+        self.use_config(&format!(
+            "python = {}\n[route]\nuse = \"m\"\n[routes.m]\nkind = \"manual\"\n[limits]\n{limits}",
+            Value::from(fake.to_str().unwrap())
+        ));
     }
 
     pub fn command(&self, arguments: &[&str]) -> Command {
