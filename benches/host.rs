@@ -38,20 +38,24 @@ fn timed_in_cell(host: &TestHost, request: &str, count: usize) -> f64 {
 }
 
 fn requests(host: &TestHost) {
-    let mut echo = Echo::start();
+    let (mut echo, mut python) = (Echo::start(), Echo::python());
+    let mut to_python = vec![];
     let (mut raw, mut inspect, mut exec) = (vec![], vec![], vec![]);
     timed_in_cell(host, "runtime.inspect()", 100);
     for _ in 0..ROUNDS {
         raw.extend(echo.round_trips(RAW));
+        to_python.extend(python.round_trips(RAW));
         inspect.push(timed_in_cell(host, "runtime.inspect()", 100));
         let start = Instant::now();
         host.exec("1 + 1");
         exec.push(micros(start.elapsed()));
     }
-    let raw = median(&raw);
-    println!("raw round trip of 200 bytes, two processes     {raw:>9.1} us");
-    line("runtime.inspect in a cell, p50", median(&inspect), "us", raw, "raw", "6");
-    line("klbr exec '1 + 1', a process of its own, p50", median(&exec), "us", raw, "raw", "none");
+    let (raw, to_python) = (median(&raw), median(&to_python));
+    println!("raw round trip of 200 bytes, both sides native {raw:>9.1} us");
+    println!("the same, the other side a bare CPython        {to_python:>9.1} us");
+    line("runtime.inspect in a cell, p50", median(&inspect), "us", raw, "native raw", "6");
+    line("runtime.inspect in a cell, p50", median(&inspect), "us", to_python, "CPython raw", "6");
+    println!("klbr exec '1 + 1', a process of its own, p50   {:>9.1} us", median(&exec));
 }
 
 /// Microseconds of one commit of SQLite with the log's settings, on the same disk.
@@ -74,17 +78,15 @@ fn commits(count: usize) -> Vec<f64> {
 }
 
 fn deliveries(host: &TestHost) {
-    let mut echo = Echo::start();
-    let (mut raw, mut commit, mut send) = (vec![], vec![], vec![]);
+    let (mut commit, mut send) = (vec![], vec![]);
     for _ in 0..ROUNDS {
-        raw.extend(echo.round_trips(RAW));
         commit.extend(commits(50));
         send.push(timed_in_cell(host, "local.send('measured')", 50));
     }
     // A hook is asked through a worker of its own: what a request without a commit costs, once more.
     let hook = timed_in_cell(host, "runtime.inspect()", 100);
-    let (raw, commit, send) = (median(&raw), median(&commit), median(&send));
-    println!("one commit of SQLite                           {commit:>9.1} us, raw round trip {raw:.1} us");
+    let (commit, send) = (median(&commit), median(&send));
+    println!("one commit of SQLite                           {commit:>9.1} us; a hook call {hook:.1} us");
     line("local.send with review, p50", send, "us", 2.0 * commit + hook, "2 commits and a hook call", "1");
 }
 

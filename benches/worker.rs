@@ -49,19 +49,23 @@ async fn measure() {
         times: Times::default(),
     };
     let mut started = Workbench::start(spec, Arc::new(containment)).await.unwrap();
-    let mut echo = Echo::start();
+    let (mut echo, mut python) = (Echo::start(), Echo::python());
     let mut number = 0;
     cells(&mut started, &mut number).await;
-    let (mut raw, mut cell, mut request) = (vec![], vec![], vec![]);
+    let (mut raw, mut to_python, mut cell, mut request) = (vec![], vec![], vec![], vec![]);
     for _ in 0..ROUNDS {
         raw.extend(echo.round_trips(EACH));
+        to_python.extend(python.round_trips(EACH));
         cell.extend(cells(&mut started, &mut number).await);
         request.push(requests(&mut started, &mut number).await);
     }
-    let (raw, cell, request) = (median(&raw), median(&cell), median(&request));
-    println!("raw round trip of 200 bytes, two processes     {raw:>9.1} us");
-    line("cell `1+1`, p50", cell, "us", raw, "raw", "6");
-    line("request without a commit, answered at once, p50", request, "us", raw, "raw", "6");
+    let (raw, to_python) = (median(&raw), median(&to_python));
+    println!("raw round trip of 200 bytes, both sides native {raw:>9.1} us");
+    println!("the same, the other side a bare CPython        {to_python:>9.1} us");
+    for (of, floor) in [("native raw", raw), ("CPython raw", to_python)] {
+        line("cell `1+1`, p50", median(&cell), "us", floor, of, "6");
+        line("request, answered at once, p50", median(&request), "us", floor, of, "6");
+    }
     started.workbench.stop(klbr::worker::state::StopReason::Retired).await;
 }
 

@@ -1,5 +1,11 @@
 //! Floors of one run: what any program would pay here, by a process on the other side.
-#![allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::print_stdout, reason = "each benchmark uses a part of it")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "each benchmark uses a part of it"
+)]
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -33,12 +39,34 @@ pub fn be_the_echo() {
     std::process::exit(0);
 }
 
+/// The same in the language of the worker, as bare as it can be.
+const PYTHON_ECHO: &str = "\
+import socket, sys
+s = socket.socket(socket.AF_UNIX)
+s.connect(sys.argv[1])
+while data := s.recv(200): s.sendall(data)
+";
+
 impl Echo {
+    /// This program on the other side.
     pub fn start() -> Self {
+        let mut echo = Command::new(std::env::current_exe().unwrap());
+        echo.arg(ECHO);
+        Self::of(echo)
+    }
+
+    /// CPython on the other side.
+    pub fn python() -> Self {
+        let mut echo = Command::new("python3");
+        echo.args(["-I", "-S", "-c", PYTHON_ECHO]);
+        Self::of(echo)
+    }
+
+    fn of(mut echo: Command) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("echo.sock");
         let listener = UnixListener::bind(&path).unwrap();
-        let child = Command::new(std::env::current_exe().unwrap()).arg(ECHO).arg(&path).spawn().unwrap();
+        let child = echo.arg(&path).spawn().unwrap();
         let (socket, _) = listener.accept().unwrap();
         Self { child, socket, _folder: folder }
     }

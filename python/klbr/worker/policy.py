@@ -5,19 +5,20 @@ Plain handlers run one after the other in the order of their calls; `async` ones
 
 from __future__ import annotations
 
-import asyncio
 import sys
-from inspect import isawaitable
+from _collections import deque  # type: ignore[import-not-found]
 
 from klbr import policy
 from klbr.protocol import FrameTooLarge, ProtocolError
 from klbr.vocabulary import INTEGER_MAX
 from klbr.worker import sources
+from klbr.worker.control import Control
 from klbr.worker.leaving import Leaving
 from klbr.worker.release import ReleaseError, identity, load
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import asyncio
     from typing import Any
 
     from klbr.worker.connection import Connection
@@ -26,7 +27,7 @@ ERROR_BYTES_MAX = 8_192
 
 
 class PolicyWorker:
-    """State of a hook worker. `take` is the control thread's, everything else the main thread's."""
+    """State of a hook worker. `take` is of the thread that reads, everything else of the main thread."""
 
     def __init__(self, connection: Connection, release: str) -> None:
         from klbr.worker.start import StartError
@@ -41,40 +42,49 @@ class PolicyWorker:
             self._handlers = load(release)
         except ReleaseError as error:
             raise StartError(f"release {release}: {error}") from error
-        self._loop = asyncio.new_event_loop()
-        self._calls: dict[str, asyncio.Task[None] | None] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """Made by the first handler that is `async`, and from then on the main thread runs it."""
+        self._asked: deque[dict[str, Any]] = deque()
+        self._calls: dict[str, asyncio.Task[None]] = {}
         for stream in (sys.stdout, sys.stderr):
             if stream is not None:
                 stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-        self.leaving = Leaving(self._poke)
+        self.control = Control(connection, self.take, self._turn, self._on_end)
+        self.leaving = Leaving(self.control.poke)
 
-    def _poke(self) -> None:
-        self._loop.call_soon_threadsafe(self.leaving.leave_if_asked)
-
-    def stop(self, status: int) -> None:
-        """Ends the worker. Any thread."""
-        self.leaving.begin(status)
+    def _on_end(self, reason: str) -> None:
+        self.leaving.begin(70, reason)
 
     def take(self, message: dict[str, Any]) -> None:
-        """Acts on one message of the host. Control thread."""
+        """Acts on one message of the host. The thread that reads."""
         kind = message["kind"]
-        if kind == "invoke":
-            self._loop.call_soon_threadsafe(self._invoke, message["id"], message["slot"], message["input"])
-        elif kind == "interrupt":
-            self._loop.call_soon_threadsafe(self._interrupt, message["id"])
+        if kind in ("invoke", "interrupt"):
+            self._asked.append(message)
+            self.control.poke()
         elif kind == "shutdown":
-            self.stop(0)
+            self.leaving.begin(0)
         elif kind != "host_reply":
             raise ProtocolError(f"{kind} is not for a hook worker")
 
     def serve(self) -> None:
         """Answers calls for ever; the process ends by `leaving`."""
-        asyncio.set_event_loop(self._loop)
         try:
-            self._loop.run_forever()
+            if self._loop is None:
+                self.control.wait()
+            else:
+                self.control.run(self._loop, self._loop.run_forever)
         except BaseException as error:
             # A task that a handler left behind raised SystemExit or KeyboardInterrupt.
             sys.stderr.write(sources.format_error(error))
+
+    def _turn(self) -> None:
+        self.leaving.leave_if_asked()
+        while self._asked:
+            message = self._asked.popleft()
+            if message["kind"] == "invoke":
+                self._invoke(message["id"], message["slot"], message["input"])
+            elif (task := self._calls.get(message["id"])) is not None:
+                task.cancel()
 
     def _invoke(self, operation: str, slot: str, fields: Any) -> None:
         try:
@@ -86,8 +96,8 @@ class PolicyWorker:
         except BaseException as error:
             self._fail(operation, error)
             return
-        if isawaitable(answer):
-            task = self._loop.create_task(self._wait(operation, slot, answer))
+        if hasattr(type(answer), "__await__"):
+            task = self._running_loop().create_task(self._wait(operation, slot, answer))
             self._calls[operation] = task
             task.add_done_callback(lambda _task: self._calls.pop(operation, None))
         else:
@@ -101,10 +111,13 @@ class PolicyWorker:
             return
         self._answer(operation, slot, decision)
 
-    def _interrupt(self, operation: str) -> None:
-        task = self._calls.get(operation)
-        if task is not None:
-            task.cancel()
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        if self._loop is None:
+            import asyncio
+
+            self._loop = asyncio.new_event_loop()
+            asyncio.set_event_loop(self._loop)
+        return self._loop
 
     def _answer(self, operation: str, slot: str, decision: object) -> None:
         try:

@@ -136,17 +136,8 @@ def _serve(options: Options, token: str, connection: Connection, rest: bytes) ->
             "skills_revision": _skills_revision(options.skills),
         }
     )
-    _thread.start_new_thread(_control, (connection, worker, rest))
+    if rest:
+        worker.control.feed(rest)
+    _thread.start_new_thread(worker.control.watch, ())
     while True:
         worker.serve()
-
-
-def _control(connection: Connection, worker: Workbench | PolicyWorker, rest: bytes) -> None:
-    """The control thread. It ends the worker when there is nobody to listen to any more."""
-    try:
-        connection.receive(rest, worker.take)
-        reason = "the host closed the connection"
-    except BaseException as error:
-        reason = f"connection failed: {type(error).__name__}: {error}"
-    worker.leaving.begin(EXIT_FAULT, reason)
-    worker.stop(EXIT_FAULT)

@@ -1,6 +1,6 @@
 """The workbench: runs cells one after the other, and asks the host for them.
 
-The main thread runs cells; the control thread takes messages all the time, also while a cell computes.
+The main thread runs cells; messages are taken all the time, also while a cell computes.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from klbr.worker import imports, namespace, sources
 from klbr.worker.aio import MainLoop
 from klbr.worker.cell import Cell
 from klbr.worker.compiling import Compiler, is_coroutine
+from klbr.worker.control import Control
 from klbr.worker.descriptors import fill_standard
 from klbr.worker.interrupts import Interrupts, calls_cells, loop_runners
 from klbr.worker.leaving import Leaving
@@ -73,7 +74,7 @@ for _function in (_evaluate, _evaluate_async, sources.format_error):
 
 
 class Workbench:
-    """State of a workbench. `take` is the control thread's, everything else the main thread's."""
+    """State of a workbench. `take` is of the thread that reads, everything else of the main thread."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -86,11 +87,9 @@ class Workbench:
         self._outstanding = 0
         self._counting = _thread.allocate_lock()
         self._queue: deque[Cell] = deque()
-        self._wake = _thread.allocate_lock()
-        self._wake.acquire()
-        self._in_loop = False
-        self._main_loop = MainLoop(self._poke)
-        self.leaving = Leaving(self._poke)
+        self.control = Control(connection, self.take, self._next, self._on_end)
+        self._main_loop = MainLoop(self.control.poke)
+        self.leaving = Leaving(self.control.poke)
         self._install()
 
     def _install(self) -> None:
@@ -106,7 +105,7 @@ class Workbench:
         self._interrupts.arm()
         namespace.put_working_folder_first()
 
-    # Control thread.
+    # The thread that reads.
 
     def take(self, message: dict[str, Any]) -> None:
         """Acts on one message of the host; never waits."""
@@ -118,14 +117,17 @@ class Workbench:
         elif kind == "interrupt":
             self._on_interrupt(message["id"])
         elif kind == "shutdown":
-            self.stop(0)
+            self._stop(0, None)
         else:
             raise ProtocolError(f"{kind} is not for a workbench")
 
-    def stop(self, status: int) -> None:
+    def _on_end(self, reason: str) -> None:
+        self._stop(70, reason)
+
+    def _stop(self, status: int, reason: str | None) -> None:
         """Ends the worker, after interrupting the cell that runs. Any thread."""
         cell = self._interrupts.active
-        self.leaving.begin(status)
+        self.leaving.begin(status, reason)
         if cell is not None:
             self._interrupts.interrupt(cell)
 
@@ -141,7 +143,7 @@ class Workbench:
             return
         self._cells += 1
         self._queue.append(Cell(operation, code, self._cells))
-        self._poke()
+        self.control.poke()
 
     def _on_interrupt(self, operation: str) -> None:
         active = self._interrupts.active
@@ -159,22 +161,18 @@ class Workbench:
             cell.has_yielded = True
         pending = cell.pending.pop(request, None)
         if pending is not None:
-            _settle(pending, result)
+            self._settle(pending, result)
 
-    def _poke(self) -> None:
-        """Makes the main thread look at the queue. Any thread."""
-        loop = self._main_loop.loop
-        if self._in_loop and loop is not None:
-            try:
-                loop.call_soon_threadsafe(self._next)
-                return
-            except RuntimeError:
-                # Closed by a cell: the main thread makes another one and looks by itself.
-                return
+    def _settle(self, pending: tuple[Any, Any], result: dict[str, Any]) -> None:
+        """Answers a request on the loop that waits for it. Any thread."""
+        future, loop = pending
+        if self.control.is_in_loop(loop):
+            _resolve(future, result)
+            return
         try:
-            self._wake.release()
+            loop.call_soon_threadsafe(_resolve, future, result)
         except RuntimeError:
-            # Released already and not yet noticed.
+            # A loop that is closed waits for nothing.
             pass
 
     # Main thread.
@@ -184,22 +182,12 @@ class Workbench:
         while True:
             try:
                 if self._main_loop.loop is None:
-                    self._wake.acquire()
-                    self._next()
+                    self.control.wait()
                 else:
-                    self._serve_in_loop()
+                    self.control.run(self._main_loop.living(), self._main_loop.run)
             except BaseException as error:
                 # From code of cells that runs between cells: a signal handler, a task that raised SystemExit.
                 write_raw(2, sources.format_error(error))
-
-    def _serve_in_loop(self) -> None:
-        self._in_loop = True
-        # Whatever came while `_in_loop` was not yet true.
-        self._main_loop.living().call_soon(self._next)
-        try:
-            self._main_loop.run()
-        finally:
-            self._in_loop = False
 
     def _next(self) -> None:
         self.leaving.leave_if_asked()
@@ -284,13 +272,13 @@ class Workbench:
         self._interrupts.active = None
         while cell.pending:
             _, pending = cell.pending.popitem()
-            _settle(pending, _SCOPE_EXPIRED)
+            self._settle(pending, _SCOPE_EXPIRED)
         fill_standard()
         with self._counting:
             self._outstanding -= 1
         self._complete(cell.operation, result)
         if self._queue or self.leaving.is_asked:
-            self._poke()
+            self.control.poke()
 
     def _complete(self, operation: str, result: dict[str, Any]) -> None:
         try:
@@ -335,6 +323,7 @@ class Workbench:
         }
         try:
             self._connection.send(message)
+            self.control.expect()
             result = await future
         except FrameTooLarge as error:
             raise HostError("too_large", str(error)) from None
@@ -373,16 +362,6 @@ def _result(cell: Cell, error: BaseException | None) -> dict[str, Any]:
         "truncated_bytes": cell.output.truncated_bytes,
         "error": text,
     }
-
-
-def _settle(pending: tuple[Any, Any], result: dict[str, Any]) -> None:
-    """Answers a request on the loop that waits for it. Any thread."""
-    future, loop = pending
-    try:
-        loop.call_soon_threadsafe(_resolve, future, result)
-    except RuntimeError:
-        # A loop that is closed waits for nothing.
-        pass
 
 
 def _resolve(future: Any, result: dict[str, Any]) -> None:
