@@ -42,11 +42,15 @@ pub async fn send(
     let request = Request::LocalSend { text: text.clone() };
     let identity = Identity::of(caller, id, "local.send", &request);
     let begin = identity.clone();
-    match services.store.write(move |transaction| begin.begin(transaction)).await?? {
+    // Nothing leaves before the outcome is committed: review need not wait until the intent is.
+    let (begun, review) = tokio::join!(
+        services.store.write(move |transaction| begin.begin(transaction)),
+        review(services, &identity.effect, &text)
+    );
+    match begun?? {
         Begun::Settled(receipt) => return receipt,
         Begun::New => {}
     }
-    let review = review(services, &identity.effect, &text).await;
     services
         .store
         .write(move |transaction| settle(transaction, &identity, text, review))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import os
 import sys
@@ -10,6 +9,15 @@ from importlib import import_module
 
 from klbr.protocol import ProtocolError, parse_object
 from klbr.vocabulary import SLOTS
+
+# The interpreter's own SHA-256: `hashlib` brings OpenSSL along, which is 4 MiB.
+try:
+    from _sha256 import sha256  # type: ignore[import-not-found]
+except ImportError:
+    try:
+        from _sha2 import sha256  # type: ignore[import-not-found]
+    except ImportError:
+        from hashlib import sha256
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -51,7 +59,7 @@ def _files(folder: str) -> list[tuple[str, str]]:
 
 def identity(folder: str) -> str:
     """SHA-256 over names and contents of the release at `folder`, in hexadecimal. Raises `ReleaseError`."""
-    digest = hashlib.sha256()
+    digest = sha256()
     total = 0
     try:
         for name, path in _files(folder):
@@ -65,7 +73,8 @@ def identity(folder: str) -> str:
                 digest.update(part)
     except (OSError, UnicodeEncodeError) as error:
         raise ReleaseError(f"cannot read: {error}") from None
-    return digest.hexdigest()
+    name: str = digest.hexdigest()
+    return name
 
 
 def entry_points(folder: str) -> dict[str, str]:
