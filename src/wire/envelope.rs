@@ -1,6 +1,7 @@
 //! The envelope around every message: version, session, generation.
 
-use serde_json::{Map, Value, json};
+use serde::Serialize;
+use serde_json::{Map, Value};
 
 use super::frame::{FrameError, encode_frame};
 use super::message::{Completion, ErrorCode, Message, ReplyResult};
@@ -60,6 +61,15 @@ pub enum WireError {
     },
 }
 
+/// What goes out.
+#[derive(Serialize)]
+struct Envelope<'a> {
+    version: i64,
+    session_id: &'a SessionId,
+    generation: &'a GenerationId,
+    message: &'a Message,
+}
+
 /// Reads the payload of one frame.
 pub fn decode(payload: &[u8], address: &Address) -> Result<Message, WireError> {
     let mut envelope = parse_object(payload)?;
@@ -88,13 +98,14 @@ pub fn decode(payload: &[u8], address: &Address) -> Result<Message, WireError> {
 /// The whole frame of a message.
 pub fn encode(message: &Message, address: &Address) -> Result<Vec<u8>, WireError> {
     check_bounds(message)?;
-    let envelope = json!({
-        "version": VERSION,
-        "session_id": address.session,
-        "generation": address.generation,
-        "message": message,
-    });
-    Ok(encode_frame(envelope.to_string().as_bytes())?)
+    let envelope = Envelope {
+        version: VERSION,
+        session_id: &address.session,
+        generation: &address.generation,
+        message,
+    };
+    let payload = serde_json::to_vec(&envelope).map_err(|error| WireError::Message(error.to_string()))?;
+    Ok(encode_frame(&payload)?)
 }
 
 /// The frame of a reply; one that would not fit becomes the error `reply_too_large`.
