@@ -123,7 +123,7 @@ impl Containment for ProcessContainment {
     fn holds(&self, pid: u32) -> bool {
         let Ok(pid) = i32::try_from(pid) else { return false };
         let shims = lock(&self.shims).clone();
-        let table = Table::read();
+        let table = Table::above(pid);
         table.is_below(pid, &shims) || table.inherits_variable(pid, DATA_VARIABLE, &self.data_tag)
     }
 }

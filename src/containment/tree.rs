@@ -37,6 +37,20 @@ impl Table {
         Self { stats }
     }
 
+    /// Reads `pid` and what is above it, and nothing else: enough to ask where one process belongs.
+    pub(super) fn above(pid: i32) -> Self {
+        let mut stats = HashMap::new();
+        let mut next = Some(pid);
+        while let Some(pid) = next {
+            let found = stat(pid);
+            next = found.map(|stat| stat.parent).filter(|parent| *parent > 0 && !stats.contains_key(parent));
+            if let Some(stat) = found {
+                stats.insert(pid, stat);
+            }
+        }
+        Self { stats }
+    }
+
     /// Everything alive below `ancestor`, and not below one of `except`.
     pub(super) fn descendants(&self, ancestor: i32, except: &HashSet<i32>) -> Vec<Process> {
         let mut children: HashMap<i32, Vec<i32>> = HashMap::new();
@@ -171,8 +185,10 @@ mod tests {
         let own = i32::try_from(std::process::id()).unwrap();
         let table = Table::read();
 
-        assert!(table.is_below(pid, &HashSet::from([own])));
-        assert!(!table.is_below(own, &HashSet::from([pid])));
+        for table in [&table, &Table::above(pid)] {
+            assert!(table.is_below(pid, &HashSet::from([own])));
+            assert!(!table.is_below(own, &HashSet::from([pid])));
+        }
         assert!(table.descendants(own, &HashSet::new()).iter().any(|process| process.pid == pid));
         assert!(table.descendants(own, &HashSet::from([pid])).iter().all(|process| process.pid != pid));
         child.kill().unwrap();
