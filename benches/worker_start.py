@@ -4,8 +4,8 @@
 
 Prints one JSON object: medians in milliseconds, ratios against `python -I -S -c pass` of the same interpreter
 in the same run, resident memory in MiB. The package is byte-compiled into a temporary copy first; `no_pyc` is
-the same without byte code, as on a read-only installation that nobody compiled. `ipykernel` is the usual kernel
-of notebooks on the same interpreter, where it is installed.
+the same without byte code, as on a read-only installation that nobody compiled. `ipykernel` is the kernel of
+notebooks on the same interpreter, where it is installed.
 """
 
 from __future__ import annotations

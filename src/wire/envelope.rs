@@ -98,12 +98,8 @@ pub fn decode(payload: &[u8], address: &Address) -> Result<Message, WireError> {
 /// The whole frame of a message.
 pub fn encode(message: &Message, address: &Address) -> Result<Vec<u8>, WireError> {
     check_bounds(message)?;
-    let envelope = Envelope {
-        version: VERSION,
-        session_id: &address.session,
-        generation: &address.generation,
-        message,
-    };
+    let envelope =
+        Envelope { version: VERSION, session_id: &address.session, generation: &address.generation, message };
     let payload = serde_json::to_vec(&envelope).map_err(|error| WireError::Message(error.to_string()))?;
     Ok(encode_frame(&payload)?)
 }
