@@ -161,6 +161,56 @@ class Interrupting(unittest.TestCase):
                 self.assertEqual(joined(host.run("1 + 1"), "result"), "2")
             self.assertIn("bang", host.text(2))
 
+    def test_a_handler_of_the_cells_own_that_raises_loses_no_message(self):
+        code = (
+            "for _ in range(300):\n"
+            "    signal.setitimer(signal.ITIMER_REAL, 0.0001 + _ % 30 * 0.00001)\n"
+            "    try:\n"
+            "        await klbr.runtime.inspect()\n"
+            "    except (Late, asyncio.CancelledError):\n"
+            "        hits += 1\n"
+            "    finally:\n"
+            "        signal.setitimer(signal.ITIMER_REAL, 0)\n"
+        )
+        with Host() as host:
+            host.run(
+                "import asyncio, signal, klbr\n"
+                "hits = 0\n"
+                "class Late(Exception): pass\n"
+                "def late(*_): raise Late\n"
+                "old = signal.signal(signal.SIGALRM, late)"
+            )
+            for _ in range(5):
+                result = host.run(code)
+                # A handler may raise in the `finally` too.
+                self.assertIn(result["status"], ("ok", "error"), result)
+            host.run("signal.setitimer(signal.ITIMER_REAL, 0); signal.signal(signal.SIGALRM, signal.SIG_DFL)")
+            for n in range(20):
+                self.assertEqual(joined(host.run(f"{n} + 1"), "result"), str(n + 1))
+            self.assertEqual(host.run("await klbr.runtime.inspect(); assert hits")["status"], "ok")
+
+    def test_a_handler_of_the_cells_own_ends_what_waits_and_what_computes(self):
+        start = (
+            "import signal\n"
+            "def late(*_): raise TimeoutError('late')\n"
+            "signal.signal(signal.SIGALRM, late)\n"
+            "assert signal.getsignal(signal.SIGALRM) is late\n"
+            "signal.setitimer(signal.ITIMER_REAL, 0.1)\n"
+        )
+        with Host() as host:
+            for busy in (
+                "while True: pass",
+                "import time; time.sleep(60)",
+                "import asyncio; await asyncio.sleep(60)",
+            ):
+                result = host.run(start + busy)
+                with self.subTest(busy):
+                    self.assertEqual(result["status"], "error")
+                    self.assertIn("TimeoutError: late", result["error"])
+            self.assertEqual(
+                joined(host.run("signal.signal(signal.SIGALRM, signal.SIG_DFL) is late"), "result"), "True"
+            )
+
 
 if __name__ == "__main__":
     unittest.main()

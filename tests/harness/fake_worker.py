@@ -14,7 +14,7 @@ import sys
 import time
 
 here = os.path.dirname(os.path.abspath(__file__))
-options = dict(zip(sys.argv[1:], sys.argv[2:]))
+options = dict(zip(sys.argv[1:], sys.argv[2:], strict=False))
 mode_file = os.path.join(here, "mode")
 try:
     with open(mode_file) as file:

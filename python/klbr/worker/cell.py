@@ -36,6 +36,8 @@ class Cell:
         self.is_being_interrupted = False
         self.cancel_queued_ms: float | None = None
         self.queue_cancel: Callable[[], None] | None = None
+        self.broken_by: BaseException | None = None
+        """What a signal handler raised while the cell's task waited."""
 
     def status_of(self, error: BaseException | None) -> str:
         """The wire's word for an end with `error`."""

@@ -51,6 +51,11 @@ def _place(frame: FrameType | None) -> tuple[str, bool]:
     return "worker", in_callback
 
 
+def place_of(frame: FrameType | None) -> str:
+    """Where the main thread is: "cell", "loop" or "worker"."""
+    return _place(frame)[0]
+
+
 class Interrupts:
     """One for a worker. `active` is the cell whose code may be hit."""
 

@@ -73,8 +73,7 @@ def identity(folder: str) -> str:
                 digest.update(part)
     except (OSError, UnicodeEncodeError) as error:
         raise ReleaseError(f"cannot read: {error}") from None
-    name: str = digest.hexdigest()
-    return name
+    return str(digest.hexdigest())
 
 
 def entry_points(folder: str) -> dict[str, str]:

@@ -14,7 +14,7 @@ from _contextvars import copy_context
 
 from klbr import HostError, TurnYielded
 from klbr.protocol import FrameTooLarge, ProtocolError
-from klbr.worker import imports, namespace, sources
+from klbr.worker import handlers, imports, namespace, sources
 from klbr.worker.aio import MainLoop
 from klbr.worker.cell import Cell
 from klbr.worker.compiling import Compiler, is_coroutine
@@ -98,6 +98,7 @@ class Workbench:
         carry_scope_into_threads()
         imports.after("concurrent.futures.thread", carry_scope_into_pools)
         imports.after("klbr.request", self._on_request_module)
+        handlers.guard(lambda: self._interrupts.active is not None, self._on_handler_raised)
         self._main_loop.install()
         sys.stdout = CellStream("stdout", 1)
         sys.stderr = CellStream("stderr", 2)
@@ -177,6 +178,14 @@ class Workbench:
 
     # Main thread.
 
+    def _on_handler_raised(self, error: BaseException) -> None:
+        cell = self._interrupts.active
+        if cell is None or cell.queue_cancel is None:
+            write_raw(2, sources.format_error(error))
+        else:
+            cell.broken_by = error
+            cell.queue_cancel()
+
     def serve(self) -> None:
         """Runs cells for ever; the process ends by `leaving`."""
         while True:
@@ -186,7 +195,7 @@ class Workbench:
                 else:
                     self.control.run(self._main_loop.living(), self._main_loop.run)
             except BaseException as error:
-                # From code of cells that runs between cells: a signal handler, a task that raised SystemExit.
+                # From code of cells that runs between cells, such as a task that raised SystemExit.
                 write_raw(2, sources.format_error(error))
 
     def _next(self) -> None:
@@ -224,7 +233,8 @@ class Workbench:
         def cancel() -> None:
             cell.cancel_queued_ms = None
             if not cell.has_ended:
-                cell.interrupts_delivered = cell.interrupts_asked
+                if cell.broken_by is None:
+                    cell.interrupts_delivered = cell.interrupts_asked
                 task.cancel()
 
         def on_done(task: asyncio.Task[None]) -> None:
@@ -257,6 +267,8 @@ class Workbench:
                 return
 
     def _finish(self, cell: Cell, error: BaseException | None) -> None:
+        if cell.broken_by is not None and type(error).__name__ == "CancelledError":
+            error = cell.broken_by
         self._recursion_limit = limit = sys.getrecursionlimit()
         if limit < _RECURSION_LIMIT_MIN:
             # The worker's own code needs a stack; the cell's limit comes back with the next cell.
