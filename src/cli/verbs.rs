@@ -10,6 +10,22 @@ const EXIT_STATUS: &str = "\
 Exit status: 0 done; 1 what was asked for failed (a cell raised, a turn failed); 2 wrong usage; 3 no \
 host could be reached; 4 refused by the host; 5 timed out; 6 the data or the configuration is \
 unusable; 130 interrupted.";
+const SEND_EXAMPLES: &str = "\
+Examples:
+  klbr send --wait 'print(6 * 7)'
+  klbr send - --wait --json --timeout 600 < question.txt";
+const FOLLOW_EXAMPLES: &str = "\
+Examples:
+  klbr follow --since 0
+  klbr follow --kind cell.completed --count 1 --json";
+const EXEC_EXAMPLES: &str = "\
+Examples:
+  klbr exec 'sorted(globals())'
+  klbr exec --timeout 10 - < check.py";
+const LOG_EXAMPLES: &str = "\
+Examples:
+  klbr log -n 20
+  klbr log --kind model.failed --kind turn.ended --json";
 
 #[derive(Debug, Parser)]
 #[command(name = "klbr", version, about = "One long-lived agent, run as a proper system service", after_help = EXIT_STATUS)]
@@ -23,19 +39,19 @@ pub(super) struct Cli {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Places and form")]
 pub(super) struct Global {
-    /// The configuration file
+    /// The configuration file [default: klbr.toml in $XDG_CONFIG_HOME/klbr]
     #[arg(long, env = "KLBR_CONFIG", global = true, value_name = "FILE")]
     pub(super) config: Option<PathBuf>,
-    /// The data directory
+    /// The data directory [default: $XDG_STATE_HOME/klbr]
     #[arg(long, env = "KLBR_DATA", global = true, value_name = "DIR")]
     pub(super) data: Option<PathBuf>,
-    /// The operator socket
+    /// The operator socket [default: $XDG_RUNTIME_DIR/klbr.sock]
     #[arg(long, env = "KLBR_SOCKET", global = true, value_name = "PATH")]
     pub(super) socket: Option<PathBuf>,
     /// The session; `root` where one is needed, all where a command only looks
     #[arg(long, global = true, value_name = "ID")]
     pub(super) session: Option<SessionId>,
-    /// Print one JSON object a line
+    /// Print one JSON object a line, and nothing else, on standard output
     #[arg(long, global = true)]
     pub(super) json: bool,
 }
@@ -44,19 +60,23 @@ pub(super) struct Global {
 pub(super) enum Verb {
     /// Make the data directory, a commented configuration and the first release; safe to repeat
     Init(Init),
-    /// Run the host
+    /// Run the host in the foreground, until SIGTERM or SIGINT
     Serve {},
     /// Give a session an input
+    #[command(after_help = SEND_EXAMPLES)]
     Send(Send),
     /// Show what passes between operator and agent, as it happens
+    #[command(after_help = FOLLOW_EXAMPLES)]
     Follow(Follow),
     /// Run a cell of Python in a session's workbench, without a model
+    #[command(after_help = EXEC_EXAMPLES)]
     Exec(Exec),
-    /// Show the log
+    /// Show the events of the log, oldest first
+    #[command(after_help = LOG_EXAMPLES)]
     Log(Log),
-    /// Show what runs and waits
+    /// Show what runs and waits, or why nothing does
     Status {},
-    /// Interrupt what the session is doing
+    /// Interrupt what the session is doing; its workbench stays
     Interrupt {},
     /// Replace the session's workbench; its namespace is lost
     Reset {},
@@ -81,20 +101,20 @@ pub(super) struct Send {
     /// Wait for the end of the turn that takes the input up, and print what is delivered
     #[arg(long)]
     pub(super) wait: bool,
-    /// Give up waiting after so many seconds
+    /// Give up waiting after so many seconds, such as 0.5; the turn goes on
     #[arg(long, value_name = "SECONDS", value_parser = seconds, requires = "wait")]
     pub(super) timeout: Option<Duration>,
 }
 
 #[derive(Debug, Args)]
 pub(super) struct Follow {
-    /// Begin after this event; without it, now
+    /// Begin after this event [default: now]
     #[arg(long, value_name = "ID", value_parser = clap::value_parser!(i64).range(0..))]
     pub(super) since: Option<i64>,
     /// Every event, not only inputs, deliveries and turn ends
     #[arg(long)]
     pub(super) all: bool,
-    /// Only events of this kind; may be repeated
+    /// Only events of this kind, such as cell.completed; may be repeated
     #[arg(long, value_name = "KIND", conflicts_with = "all")]
     pub(super) kind: Vec<String>,
     /// End after so many events
@@ -116,10 +136,10 @@ pub(super) struct Exec {
 
 #[derive(Debug, Args)]
 pub(super) struct Log {
-    /// Only events of this kind; may be repeated
+    /// Only events of this kind, such as cell.completed; may be repeated
     #[arg(long, value_name = "KIND")]
     pub(super) kind: Vec<String>,
-    /// Begin after this event
+    /// Begin after this event [default: the beginning]
     #[arg(long, value_name = "ID", value_parser = clap::value_parser!(i64).range(0..))]
     pub(super) since: Option<i64>,
     /// At most so many events; without --since the newest
