@@ -203,6 +203,20 @@ fn an_operators_cell_is_an_execution_like_any_other() {
 }
 
 #[test]
+fn the_newest_events_are_as_many_as_were_asked_for() {
+    let host = TestHost::manual();
+    host.exec("for n in range(100):\n    await local.send(str(n))");
+    let all = host.json(&["log", "--json"]);
+    assert!(all.len() > 300, "{}", all.len());
+
+    for wanted in [0, 1, 256, 257, 300, all.len(), all.len() + 1] {
+        let newest = host.json(&["log", "--json", "-n", &wanted.to_string()]);
+
+        assert_eq!(newest, all[all.len().saturating_sub(wanted)..], "{wanted}");
+    }
+}
+
+#[test]
 fn what_is_not_there_yet_says_so() {
     let host = TestHost::manual();
     let outcome = host.exec(

@@ -104,7 +104,7 @@ impl Operator {
 
     /// Everything up to the present, a page at a time.
     async fn log(&self, given: Parameters, replies: &mut Replies<'_>) -> Result<(), CallEnd> {
-        let wanted = self.wanted(given).await?;
+        let wanted = self.wanted(given, usize::MAX).await?;
         let mut left = wanted.limit.unwrap_or(usize::MAX);
         let end = *self.host.store().head().borrow();
         let mut since = wanted.since;
@@ -121,7 +121,7 @@ impl Operator {
     }
 
     async fn log_page(&self, given: Parameters, replies: &mut Replies<'_>) -> Result<(), CallEnd> {
-        let wanted = self.wanted(given).await?;
+        let wanted = self.wanted(given, PAGE_EVENTS_MAX).await?;
         let limit = wanted.limit.unwrap_or(PAGE_EVENTS_MAX).min(PAGE_EVENTS_MAX);
         let page = self.fetch(wanted.since, &wanted.filter, limit).await?;
         replies.last(&json_events(&page.events)).await
@@ -224,7 +224,8 @@ impl Operator {
         replies.last(&json!({"status": status})).await
     }
 
-    async fn wanted(&self, mut given: Parameters) -> Result<Wanted, Fault> {
+    /// What is asked for by a caller who is shown at most `most` events.
+    async fn wanted(&self, mut given: Parameters, most: usize) -> Result<Wanted, Fault> {
         let session: Option<SessionId> = given.optional("session")?;
         let kinds: Option<Vec<String>> = given.optional("kinds")?;
         let since = since(&mut given)?;
@@ -235,18 +236,24 @@ impl Operator {
         let since = match (since, limit) {
             (Some(since), _) => since,
             (None, None) => EventId(0),
-            (None, Some(limit)) => self.before_newest(&filter, limit).await?,
+            (None, Some(limit)) => self.before_newest(&filter, limit.min(most)).await?,
         };
         Ok(Wanted { filter, since, limit })
     }
 
     /// Where the newest `limit` events begin.
     async fn before_newest(&self, filter: &EventFilter, limit: usize) -> Result<EventId, Fault> {
-        let filter = filter.clone();
-        let size = limit.min(PAGE_EVENTS_MAX);
-        let newest =
-            self.host.store().read(move |s| s.events_before(EventId(i64::MAX), &filter, size)).await?;
-        let first = newest.iter().map(|event| event.id.0).min();
+        let (mut first, mut left) = (None, limit);
+        while left > 0 {
+            let (filter, size) = (filter.clone(), left.min(PAGE_EVENTS_MAX));
+            let before = EventId(first.unwrap_or(i64::MAX));
+            let page = self.host.store().read(move |s| s.events_before(before, &filter, size)).await?;
+            first = page.iter().map(|event| event.id.0).min().or(first);
+            left -= page.len();
+            if page.len() < size {
+                break;
+            }
+        }
         Ok(EventId(first.map_or(0, |first| first - 1)))
     }
 
