@@ -212,6 +212,22 @@ async fn a_failed_turn_is_1_and_a_turn_without_end_is_5() {
 }
 
 #[tokio::test]
+async fn an_answer_that_cannot_be_read_is_3_like_no_host_at_all() {
+    let puppet = Puppet {
+        input: Some(json!({"event": "of another shape"})),
+        outcome: Some(json!({"status": 7})),
+        ..Puppet::default()
+    };
+    let stage = stage(Some(&puppet));
+    for arguments in [["send", "x"], ["exec", "x"]] {
+        let (status, stdout, stderr) = stage.run(&arguments).await;
+
+        assert_eq!((status, stdout.as_str()), (Some(3), ""), "{stderr}");
+        assert!(stderr.contains("cannot be read"), "{stderr}");
+    }
+}
+
+#[tokio::test]
 async fn a_refusal_is_4_with_its_remedy() {
     let puppet = Puppet {
         refuse: Some(Fault::UnknownSession("there is no session `p`".to_owned())),

@@ -45,6 +45,14 @@ pub enum CliError {
     /// The host did not answer, or refused.
     #[error(transparent)]
     Client(#[from] ClientError),
+    /// The host answered, in a form that this client does not know.
+    #[error("the host sent {what} that cannot be read: {problem}; is it of another version?")]
+    Answer {
+        /// What it sent.
+        what: &'static str,
+        /// What is wrong with it.
+        problem: serde_json::Error,
+    },
     /// Time ran out.
     #[error("{what} did not end within {} s", after.as_secs_f64())]
     TimedOut {
@@ -78,7 +86,8 @@ impl CliError {
             Self::Usage(_) | Self::Input(_) | Self::NoPlace { .. } | Self::Path { .. } => 2,
             Self::Client(
                 ClientError::NoHost { .. } | ClientError::Lost { .. } | ClientError::Foreign { .. },
-            ) => 3,
+            )
+            | Self::Answer { .. } => 3,
             Self::TooLarge { .. } | Self::Client(ClientError::Refused { .. }) => 4,
             Self::TimedOut { .. } => 5,
             Self::Init(_) => 6,

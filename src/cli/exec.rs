@@ -118,7 +118,7 @@ async fn interrupt_own_cell(places: &Places, code: &str) -> Result<bool, ClientE
 
 fn show_outcome(answer: &Answer, output: &mut Output) -> Result<u8, CliError> {
     let outcome: Outcome = serde_json::from_str(answer.outcome.get())
-        .map_err(|error| CliError::Input(format!("the host sent an outcome that cannot be read: {error}")))?;
+        .map_err(|problem| CliError::Answer { what: "an outcome", problem })?;
     if output.is_json() {
         output.line(answer.outcome.get())?;
     } else {

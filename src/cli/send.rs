@@ -27,7 +27,7 @@ impl OneEvent {
     pub(super) fn shown(&self) -> Result<Shown, CliError> {
         // A host of a later version may speak of more, and not of less.
         serde_json::from_str(self.event.get())
-            .map_err(|error| CliError::Input(format!("the host sent an event that cannot be read: {error}")))
+            .map_err(|problem| CliError::Answer { what: "an event", problem })
     }
 }
 
