@@ -28,6 +28,12 @@ pub const HOOK_QUEUE_MAX: usize = 64;
 pub const SHUTDOWN_GRACE_MS: u64 = 3_000;
 /// Time for reading what is left in a pipe after the process behind it has ended.
 pub const DRAIN_MS_MAX: u64 = 250;
+/// Largest priority of a `wake` (klbr-protocol(7)).
+pub const HOOK_PRIORITY_MAX: i64 = 100;
+/// Longest `defer` (klbr-protocol(7)).
+pub const HOOK_DEFER_SECONDS_MAX: f64 = 600.0;
+/// Reason of an `ignore` or a `hold` (klbr-protocol(7)).
+pub const HOOK_REASON_BYTES_MAX: usize = 2_048;
 /// Longest durable wait that a cell may ask for.
 pub const WAIT_SECONDS_MAX: f64 = 600.0;
 /// Characters of the reason of a wait.

@@ -4,7 +4,9 @@ use serde_json::{Value, json};
 
 use super::{Caller, Refusal, Services, slot_named};
 use crate::cell::HookSlot;
-use crate::limits::HOOK_BUDGET_MS;
+use crate::limits::{
+    HOOK_BUDGET_MS, HOOK_DEFER_SECONDS_MAX, HOOK_PRIORITY_MAX, HOOK_REASON_BYTES_MAX, SEND_BYTES_MAX,
+};
 use crate::wire::message::ErrorCode;
 
 /// One entry per slot.
@@ -57,24 +59,58 @@ fn attention_input() -> Value {
 }
 
 fn attention_result() -> Value {
+    let priority = json!({"type": "integer", "minimum": 0, "maximum": HOOK_PRIORITY_MAX});
+    let seconds = json!({"type": "number", "exclusiveMinimum": 0, "maximum": HOOK_DEFER_SECONDS_MAX});
     json!({"oneOf": [
-        object(&json!({"action": {"const": "wake"}, "priority": {"type": "integer"}})),
-        object(&json!({"action": {"const": "defer"}, "seconds": {"type": "number", "exclusiveMinimum": 0}})),
-        object(&json!({"action": {"const": "ignore"}, "reason": {"type": "string"}})),
+        object(&json!({"action": {"const": "wake"}, "priority": priority})),
+        object(&json!({"action": {"const": "defer"}, "seconds": seconds})),
+        object(&json!({"action": {"const": "ignore"}, "reason": reason()})),
     ]})
+}
+
+/// JSON Schema counts characters, of which there are no more than bytes.
+fn reason() -> Value {
+    json!({"type": "string", "minLength": 1, "maxLength": HOOK_REASON_BYTES_MAX})
 }
 
 fn delivery_input() -> Value {
     object(&json!({
         "effect_id": {"type": "string"},
         "destination": {"const": "operator"},
-        "text": {"type": "string", "maxLength": crate::limits::SEND_BYTES_MAX},
+        "text": {"type": "string", "maxLength": SEND_BYTES_MAX},
     }))
 }
 
 fn delivery_result() -> Value {
     json!({"oneOf": [
         object(&json!({"action": {"const": "allow"}})),
-        object(&json!({"action": {"const": "hold"}, "reason": {"type": "string"}})),
+        object(&json!({"action": {"const": "hold"}, "reason": reason()})),
     ]})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bounds_of_decisions_are_those_of_the_python_side() {
+        let python = include_str!("../../python/klbr/policy.py");
+        let constant = |name: &str| -> f64 {
+            let line = python.lines().find_map(|line| line.strip_prefix(&format!("{name} = ")));
+            line.unwrap().replace('_', "").parse().unwrap()
+        };
+        let attention = attention_result();
+        let reasons = [&attention["oneOf"][2], &delivery_result()["oneOf"][1]]
+            .map(|decision| decision["properties"]["reason"]["maxLength"].as_f64());
+
+        assert_eq!(
+            attention["oneOf"][0]["properties"]["priority"]["maximum"].as_f64(),
+            Some(constant("PRIORITY_MAX"))
+        );
+        assert_eq!(
+            attention["oneOf"][1]["properties"]["seconds"]["maximum"].as_f64(),
+            Some(constant("DEFER_SECONDS_MAX"))
+        );
+        assert_eq!(reasons, [Some(constant("REASON_BYTES_MAX")); 2]);
+    }
 }
