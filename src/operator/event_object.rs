@@ -6,7 +6,7 @@ use crate::clock;
 use crate::event::{Body, Event};
 
 /// `{"event_id","session_id","kind","source","at","at_ms","payload"}`, and `execution_id` where the
-/// event happened in a cell (klbr(1)).
+/// event happened in a cell or delivers a turn's last text (klbr(1)).
 #[derive(Debug, Serialize)]
 pub struct EventObject<'a> {
     event_id: i64,

@@ -1,4 +1,4 @@
-"""A release of hook source: its identity, its manifest, its two entry points. See klbr-hooks(7)."""
+"""A release of hook source: its identity, its manifest, its two entry points. See klbr-protocol(7)."""
 
 from __future__ import annotations
 
