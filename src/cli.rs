@@ -8,6 +8,7 @@ mod exec;
 mod held;
 mod log;
 mod places;
+mod reload;
 mod send;
 mod show;
 mod status;
@@ -36,12 +37,13 @@ pub fn run(arguments: Vec<OsString>) -> Result<u8, CliError> {
     let mut output = Output::new(cli.global.json);
     let outcome = match cli.verb {
         Verb::Init(asked) => init(&places, &asked, &mut output),
-        Verb::Serve {} => serve(&places),
+        Verb::Serve(asked) => serve(&places, &asked),
         Verb::Send(asked) => wait_for(send::run(&places, asked, &mut output)),
         Verb::Follow(asked) => wait_for(log::follow(&places, asked, &mut output)),
         Verb::Exec(asked) => wait_for(exec::run(&places, asked, &mut output)),
         Verb::Log(asked) => wait_for(log::log(&places, asked, &mut output)),
         Verb::Status {} => wait_for(status::run(&places, &mut output)),
+        Verb::Reload {} => wait_for(reload::run(&places, &mut output)),
         Verb::Interrupt {} => wait_for(held::interrupt(&places, &mut output)),
         Verb::Reset {} => wait_for(held::reset(&places, &mut output)),
         Verb::Held { verb } => wait_for(held::run(&places, verb, &mut output)),
@@ -60,12 +62,13 @@ fn wait_for(client: impl Future<Output = Result<u8, CliError>>) -> Result<u8, Cl
     runtime.block_on(client)
 }
 
-fn serve(places: &Places) -> Result<u8, CliError> {
+fn serve(places: &Places, asked: &verbs::Serve) -> Result<u8, CliError> {
     log_to_stderr();
     crate::serve::run(&crate::serve::ServeOptions {
         config: places.config()?,
         data: places.data()?,
         socket: places.socket(),
+        allow_root: asked.allow_root,
     })?;
     Ok(DONE)
 }

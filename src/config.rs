@@ -8,9 +8,13 @@ use std::path::{Path, PathBuf};
 
 use crate::limits;
 
+mod changes;
 mod python;
+mod sandbox;
 
+pub use changes::Changes;
 pub use python::python_path;
+pub use sandbox::{Sandbox, SandboxHome};
 
 /// Why there is no usable configuration.
 #[derive(Debug, thiserror::Error)]
@@ -224,49 +228,6 @@ impl Default for Limits {
     }
 }
 
-/// `[sandbox]`.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Sandbox {
-    /// What a worker sees of the home directory.
-    pub home: SandboxHome,
-    /// More paths to read.
-    pub read_only: Vec<PathBuf>,
-    /// More paths to write.
-    pub read_write: Vec<PathBuf>,
-    /// Whether a worker reaches the network.
-    pub network: bool,
-    /// Memory of one generation, such as `2G`.
-    pub memory_max: Option<String>,
-    /// Processes and threads of one generation.
-    pub tasks_max: Option<u64>,
-}
-
-impl Default for Sandbox {
-    fn default() -> Self {
-        Self {
-            home: SandboxHome::ReadOnly,
-            read_only: Vec::new(),
-            read_write: Vec::new(),
-            network: true,
-            memory_max: None,
-            tasks_max: None,
-        }
-    }
-}
-
-/// `sandbox.home`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum SandboxHome {
-    /// Not at all.
-    Hidden,
-    /// To read.
-    ReadOnly,
-    /// To write.
-    ReadWrite,
-}
-
 fn default_python() -> PathBuf {
     PathBuf::from("python3")
 }
@@ -332,6 +293,7 @@ impl Config {
         for (name, route) in &self.routes {
             route.check().map_err(|(field, problem)| (format!("routes.{name}.{field}"), problem))?;
         }
+        self.sandbox.check().map_err(|(field, problem)| (format!("sandbox.{field}"), problem))?;
         let limits = &self.limits;
         let positive = [
             ("limits.sessions", limits.sessions as u64),
@@ -417,6 +379,9 @@ mod tests {
             (MANUAL.replace("kind = \"manual\"", "base_url = \"http://x/v1\""), "`routes.me.model`"),
             (format!("{MANUAL}attempts = 0\n"), "`routes.me.attempts`"),
             (format!("{MANUAL}[limits]\nsteps_per_turn = 0\n"), "`limits.steps_per_turn`"),
+            (format!("{MANUAL}[sandbox]\nmemory_max = \"2 GB\"\n"), "`sandbox.memory_max`"),
+            (format!("{MANUAL}[sandbox]\ntasks_max = 0\n"), "`sandbox.tasks_max`"),
+            (format!("{MANUAL}[sandbox]\nread_only = [\"x\"]\n"), "`sandbox.read_only`"),
         ];
         for (text, expected) in cases {
             let error = parse(&text).unwrap_err();

@@ -4,6 +4,7 @@
 
 pub mod process;
 pub mod shim;
+pub mod systemd;
 mod tree;
 
 use std::ffi::OsString;
@@ -37,6 +38,30 @@ pub enum ContainmentError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// The service manager refused.
+    #[error("the service manager refused to {doing}")]
+    Manager {
+        /// What was asked for.
+        doing: &'static str,
+        /// What it said.
+        source: Box<zbus::Error>,
+    },
+    /// The service manager tried, and it did not become.
+    #[error("{unit} did not start: {result}")]
+    Failed {
+        /// The unit.
+        unit: String,
+        /// What the manager says became of it.
+        result: String,
+    },
+    /// There is no service manager to ask.
+    #[error("there is no service manager of this user: {why}; {remedy}")]
+    NoManager {
+        /// What is missing.
+        why: String,
+        /// What to do.
+        remedy: &'static str,
+    },
     /// Processes are left that will not die.
     #[error(
         "{left} processes of {what} are still there after {seconds} s; look at them with `ps`, then start again"
@@ -62,6 +87,10 @@ pub struct Launch {
     pub env: Vec<(OsString, OsString)>,
     /// Where it starts.
     pub cwd: PathBuf,
+    /// What it must be able to read, whatever the sandbox hides.
+    pub read_only: Vec<PathBuf>,
+    /// What it must be able to write, whatever the sandbox hides; [`Launch::cwd`] is always among it.
+    pub read_write: Vec<PathBuf>,
 }
 
 /// How a program ended, as far as anyone saw.
@@ -76,9 +105,9 @@ pub struct Exit {
 /// A running program with all its descendants.
 pub struct Contained {
     /// Its raw standard output.
-    pub stdout: tokio::process::ChildStdout,
+    pub stdout: tokio::net::unix::pipe::Receiver,
     /// Its raw standard error.
-    pub stderr: tokio::process::ChildStderr,
+    pub stderr: tokio::net::unix::pipe::Receiver,
     /// Its life.
     pub life: Box<dyn Life>,
 }
@@ -95,10 +124,16 @@ pub trait Life: Send {
 pub trait Containment: Send + Sync {
     /// Its name, as `klbr status` shows it.
     fn name(&self) -> &'static str;
+    /// Settings of the sandbox that it cannot enforce here.
+    fn unenforced(&self) -> Vec<String>;
     /// Starts a program.
     fn start(&self, launch: Launch) -> Boxed<'_, Result<Contained, ContainmentError>>;
     /// Kills what an earlier host of the same data directory left: how many processes that were.
     fn stop_leftovers(&self) -> Boxed<'_, Result<usize, ContainmentError>>;
+    /// Time that a service manager gives this host to stop, where one does.
+    fn stop_timeout(&self) -> Boxed<'_, Option<std::time::Duration>> {
+        Box::pin(std::future::ready(None))
+    }
     /// Whether this process is inside something that is held.
     fn holds(&self, pid: u32) -> bool;
 }

@@ -18,6 +18,7 @@ pub mod worker;
 pub mod containment;
 pub mod route;
 pub mod store;
+pub mod systemd;
 pub mod wire;
 
 // Vocabulary.
@@ -27,4 +28,5 @@ pub mod config;
 pub mod event;
 pub mod id;
 pub mod limits;
+pub mod notice;
 pub mod release;

@@ -1,33 +1,44 @@
 //! `klbr serve`, the composition root: open, wire together, run, drain.
 
+mod contain;
+mod privilege;
+mod run_folder;
+mod signals;
+mod unusable;
+mod watch;
+
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
+use self::signals::{Signals, Wish};
 use crate::cell::HookSlot;
-use crate::config::{Config, ConfigError, ContainmentChoice, python_path};
-use crate::containment::{
-    Containment, ContainmentError,
-    process::{Orphans, ProcessContainment},
-};
+use crate::config::{Changes, Config, ConfigError, Limits, python_path};
+use crate::containment::Containment;
+pub use crate::containment::ContainmentError;
 use crate::event::BehaviorActivated;
 use crate::id::Digest;
+use crate::notice;
 use crate::operator::{OperatorError, listener::Listener, server::Server};
 use crate::release::{self, ReleaseError};
 use crate::requests::{Facts, Services};
 use crate::route::{ApiKey, Route, RouteError};
 pub use crate::session::SessionError;
-use crate::session::{Host, Open, Workshop, recover};
+use crate::session::{Host, Open, ReloadAsked, Running, Workshop, recover};
 use crate::store::{Store, StoreError};
+use crate::systemd::{listen, listen::Handed, notify};
 use crate::worker::Times;
 use crate::worker::hooks::Hooks;
 
 /// Notices of the hooks actor that may wait.
 const HOOK_NOTICES_MAX: usize = 16;
+/// Calls for a reload that may wait.
+const RELOADS_MAX: usize = 16;
+/// What an orderly stop leaves of the manager's time for closing the log.
+const STOP_RESERVE: Duration = Duration::from_secs(4);
 
 /// Where things are.
 #[derive(Debug, Clone)]
@@ -38,6 +49,8 @@ pub struct ServeOptions {
     pub data: PathBuf,
     /// The operator socket.
     pub socket: PathBuf,
+    /// Whether to run as root, should it be root that starts it.
+    pub allow_root: bool,
 }
 
 /// Why a host does not run, or ran and had to end.
@@ -50,7 +63,7 @@ pub enum ServeError {
     Store(#[from] StoreError),
     #[error(transparent)]
     Containment(#[from] ContainmentError),
-    #[error("`containment = \"{0}\"` is not in this version; write \"process\" or \"auto\"")]
+    #[error("`containment = \"{0}\"` is not in this version; write \"auto\", \"systemd\" or \"process\"")]
     NoSuchContainment(&'static str),
     #[error("no release of hooks is active in {0}; run `klbr init`")]
     NotInitialised(PathBuf),
@@ -68,174 +81,303 @@ pub enum ServeError {
     Session(#[from] SessionError),
     #[error("the {what} {path} cannot be used")]
     Folder { what: &'static str, path: PathBuf, source: std::io::Error },
+    #[error(
+        "klbr does not run as root: its agent could change every file of the machine; start it as another user, \
+         or with --allow-root"
+    )]
+    Root,
+    #[error("the capabilities of this process cannot be reduced")]
+    Privilege(#[source] std::io::Error),
     #[error("the runtime cannot be started")]
     Runtime(#[source] std::io::Error),
 }
 
+impl ServeError {
+    fn privilege(errno: rustix::io::Errno) -> Self {
+        Self::Privilege(errno.into())
+    }
+}
+
 /// Runs a host until it is told to stop.
 pub fn run(options: &ServeOptions) -> Result<(), ServeError> {
+    privilege::drop_what_is_not_needed(options.allow_root)?;
+    // Before there are threads: it changes the environment.
+    let handed = listen::take();
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(ServeError::Runtime)?;
-    let outcome = runtime.block_on(serve(options));
+    let outcome = runtime.block_on(serve(options, &handed));
     // A blocking read that hangs (a name look-up) must not hold up the end.
     runtime.shutdown_timeout(Duration::from_secs(1));
     outcome
 }
 
-async fn serve(options: &ServeOptions) -> Result<(), ServeError> {
+async fn serve(options: &ServeOptions, handed: &Handed) -> Result<(), ServeError> {
     // First: a signal from now on is an orderly stop.
     let mut signals = Signals::listen()?;
+    for name in &handed.unknown {
+        tracing::warn!(name, "a socket that was handed over has no use here");
+    }
+    loop {
+        let error = match serve_once(options, handed, &mut signals).await {
+            Ok(ended) => return ended,
+            Err(error) => error,
+        };
+        // A manager that holds the socket would start us again for every caller, until it gives up.
+        let Some(listener) = listener(handed)? else { return Err(error) };
+        if unusable::answer(listener, &error, &mut signals).await == Wish::Stop {
+            return Ok(());
+        }
+    }
+}
+
+/// Opens and runs one host. The outer error is one from before it was ready.
+async fn serve_once(
+    options: &ServeOptions,
+    handed: &Handed,
+    signals: &mut Signals,
+) -> Result<Result<(), ServeError>, ServeError> {
+    let patience = watch::Patience::start();
     let config = Config::load(&options.config)?;
-    let folder = |what, path: &Path| {
-        let path = path.to_owned();
-        move |source| ServeError::Folder { what, path, source }
-    };
-    let workspace = config.workspace.canonicalize().map_err(folder("workspace", &config.workspace))?;
     let store = Store::open(&options.data)?;
-    let served = serve_on(options, &config, workspace, &store, &mut signals).await;
+    let served = match Parts::open(options, handed, &config, &store).await {
+        Ok(parts) => {
+            drop(patience);
+            Ok(parts.run(options, config, signals).await)
+        }
+        Err(error) => Err(error),
+    };
     // Last of all, whatever happened.
     store.close().await;
     served
 }
 
-async fn serve_on(
-    options: &ServeOptions,
+/// A host that is ready.
+struct Parts {
+    containment: Arc<dyn Containment>,
+    workshop: Arc<Workshop>,
+    hooks: Hooks,
+    host: Host,
+    running: Running,
+    server: Server,
+    reloads: mpsc::Receiver<ReloadAsked>,
+    store: Store,
+}
+
+impl Parts {
+    async fn open(
+        options: &ServeOptions,
+        handed: &Handed,
+        config: &Config,
+        store: &Store,
+    ) -> Result<Self, ServeError> {
+        let folder = |what, path: &Path| {
+            let path = path.to_owned();
+            move |source| ServeError::Folder { what, path, source }
+        };
+        let workspace = config.workspace.canonicalize().map_err(folder("workspace", &config.workspace))?;
+        let data = options.data.canonicalize().map_err(folder("data directory", &options.data))?;
+        let data_tag = run_folder::data_tag(&data);
+        let around = contain::surroundings(options, config, &data, &workspace);
+        let containment = contain::open(config, &data_tag, around).await?;
+        for setting in containment.unenforced() {
+            tracing::warn!(message_id = notice::UNENFORCED, setting, "it cannot be enforced here");
+        }
+        containment.stop_leftovers().await?;
+        let recovered = recover::recover(store).await?;
+        let (behavior, entrypoints) = policy(store, &data).await?;
+        let route = open_route(config, &options.config)?;
+        let workshop = Arc::new(Workshop {
+            containment: Arc::clone(&containment),
+            python: config.python.clone(),
+            python_path: python_path(config)?,
+            workspace,
+            run: run_folder::make(&data, &data_tag)?,
+            releases: data.join("releases"),
+            times: Mutex::new(times(&config.limits)),
+            store: store.clone(),
+            numbers: Mutex::new(HashMap::new()),
+        });
+        let (notices, hook_notices) = mpsc::channel(HOOK_NOTICES_MAX);
+        let hooks = Hooks::start(Arc::clone(&containment), notices);
+        let facts = facts(containment.name(), &route, config, entrypoints);
+        let services = Services { store: store.clone(), hooks: hooks.clone(), facts: Arc::new(facts) };
+        let listener = match listener(handed)? {
+            Some(listener) => listener,
+            None => Listener::bind(&options.socket)?,
+        };
+        let (asked, reloads) = mpsc::channel(RELOADS_MAX);
+        let (host, running) = Host::start(Open {
+            services,
+            workshop: Arc::clone(&workshop),
+            route,
+            final_text: config.final_text,
+            behavior,
+            hook_notices,
+            data,
+            socket: options.socket.clone(),
+            unenforced: containment.unenforced(),
+            reloads: asked,
+        })
+        .await?;
+        let holds = Arc::clone(&containment);
+        let server = Server::start(listener, host.clone(), Arc::new(move |pid| holds.holds(pid)));
+        tracing::info!(
+            message_id = notice::READY,
+            socket = %options.socket.display(),
+            containment = containment.name(),
+            ?recovered,
+            "ready"
+        );
+        notify::ready("ready");
+        Ok(Self { containment, workshop, hooks, host, running, server, reloads, store: store.clone() })
+    }
+
+    async fn run(
+        mut self,
+        options: &ServeOptions,
+        mut config: Config,
+        signals: &mut Signals,
+    ) -> Result<(), ServeError> {
+        let fed = watch::feed(self.store.clone());
+        let shown = watch::show(self.host.clone(), self.store.clone());
+        let outcome = loop {
+            let asked = tokio::select! {
+                wish = signals.next() => match wish {
+                    Wish::Stop => break Ok(()),
+                    Wish::Reload => None,
+                },
+                asked = self.reloads.recv() => asked,
+                Some(ended) = self.running.sessions.join_next() => break match ended {
+                    Ok(outcome) => outcome.map_err(ServeError::from),
+                    Err(panic) => Err(SessionError::Inconsistent(format!("a session panicked: {panic}")).into()),
+                },
+            };
+            let reloaded = self.reload(options, &mut config).await;
+            if let Some(asked) = asked {
+                // A caller that has left has seen enough.
+                let _ = asked.send(reloaded);
+            }
+        };
+        drop(shown);
+        self.stop(&config).await;
+        drop(fed);
+        outcome
+    }
+
+    /// Puts the configuration file in force as it is now, or leaves everything as it was.
+    async fn reload(&self, options: &ServeOptions, config: &mut Config) -> Result<Changes, String> {
+        notify::reloading();
+        let read = Config::load(&options.config)
+            .map_err(ServeError::from)
+            .and_then(|new| Ok((open_route(&new, &options.config)?, new)));
+        let outcome = match read {
+            Ok((route, new)) => {
+                *self.workshop.times.lock().unwrap_or_else(PoisonError::into_inner) = times(&new.limits);
+                self.host.reload(route, new.final_text, new.limits).await;
+                let changes = config.take_over(new);
+                tracing::info!(message_id = notice::RELOADED, ?changes, "the configuration was read again");
+                Ok(changes)
+            }
+            Err(error) => {
+                let problem = chain(&error);
+                tracing::error!(
+                    message_id = notice::RELOAD_REFUSED,
+                    "the old configuration stays: {problem}"
+                );
+                Err(problem)
+            }
+        };
+        notify::ready("ready");
+        outcome
+    }
+
+    async fn stop(mut self, config: &Config) {
+        tracing::info!(message_id = notice::STOPPING, "stopping");
+        notify::stopping("stopping");
+        let grace = self.grace(config).await;
+        self.server.stop().await;
+        self.host.stop().await;
+        let drained = tokio::time::timeout(grace, async {
+            while let Some(ended) = self.running.sessions.join_next().await {
+                if let Ok(Err(error)) = ended {
+                    tracing::error!(error = &error as &dyn std::error::Error, "a session ended badly");
+                }
+            }
+            // After the last session: what it still had to say was reviewed.
+            self.hooks.stop().await;
+            if let Ok(Err(error)) = (&mut self.running.hook_keeper).await {
+                tracing::error!(
+                    error = &error as &dyn std::error::Error,
+                    "the hook worker's end is not in the log"
+                );
+            }
+        })
+        .await;
+        if drained.is_err() {
+            tracing::warn!(grace_ms = grace.as_millis(), "not everything ended in time: stopping hard");
+            self.running.sessions.shutdown().await;
+            self.running.hook_keeper.abort();
+        }
+        match self.containment.stop_leftovers().await {
+            Ok(0) => {}
+            Ok(stragglers) => tracing::warn!(stragglers, "killed what had not ended"),
+            Err(error) => tracing::error!("{error}"),
+        }
+        run_folder::remove(&self.workshop.run);
+    }
+
+    /// The time for an orderly stop: what is configured, inside of what the service manager gives.
+    async fn grace(&self, config: &Config) -> Duration {
+        let wanted = Duration::from_millis(config.limits.stop_grace_ms);
+        match self.containment.stop_timeout().await {
+            Some(given) => wanted.min(given.saturating_sub(STOP_RESERVE).max(given / 2)),
+            None => wanted,
+        }
+    }
+}
+
+/// A handed socket of our own: the one that was handed over outlives every attempt.
+fn listener(handed: &Handed) -> Result<Option<Listener>, ServeError> {
+    let own = handed.operator.as_ref().map(std::os::unix::net::UnixListener::try_clone).transpose();
+    Ok(own.map_err(ServeError::Runtime)?.map(Listener::from))
+}
+
+fn times(limits: &Limits) -> Times {
+    Times {
+        hello: Duration::from_millis(limits.hello_ms),
+        interrupt_grace: Duration::from_millis(limits.interrupt_grace_ms),
+        cell_max: (limits.cell_ms > 0).then(|| Duration::from_millis(limits.cell_ms)),
+        ..Times::default()
+    }
+}
+
+fn facts(
+    containment: &str,
+    route: &Route,
     config: &Config,
-    workspace: PathBuf,
-    store: &Store,
-    signals: &mut Signals,
-) -> Result<(), ServeError> {
-    let data = options.data.canonicalize().map_err(|source| ServeError::Folder {
-        what: "data directory",
-        path: options.data.clone(),
-        source,
-    })?;
-    let data_tag = data_tag(&data);
-    let containment = contain(config, &data_tag)?;
-    containment.stop_leftovers().await?;
-    let recovered = recover::recover(store).await?;
-    let (behavior, entrypoints) = policy(store, &data).await?;
-    let (name, route_config) = config.route().ok_or_else(|| no_route(config, &options.config))?;
-    let route = Route::open(name, route_config, ApiKey::resolve(name, route_config)?)?;
-    let run = run_folder(&data, &data_tag)?;
-    let workshop = Arc::new(Workshop {
-        containment: Arc::clone(&containment) as Arc<dyn Containment>,
-        python: config.python.clone(),
-        python_path: python_path(config)?,
-        workspace,
-        run: run.clone(),
-        releases: data.join("releases"),
-        times: Times {
-            hello: Duration::from_millis(config.limits.hello_ms),
-            interrupt_grace: Duration::from_millis(config.limits.interrupt_grace_ms),
-            cell_max: (config.limits.cell_ms > 0).then(|| Duration::from_millis(config.limits.cell_ms)),
-            ..Times::default()
-        },
-        store: store.clone(),
-        numbers: Mutex::new(HashMap::new()),
-    });
-    let (notices, hook_notices) = mpsc::channel(HOOK_NOTICES_MAX);
-    let hooks = Hooks::start(Arc::clone(&containment) as Arc<dyn Containment>, notices);
-    let facts = Facts {
-        containment: containment.name().to_owned(),
-        route: name.to_owned(),
+    entrypoints: BTreeMap<HookSlot, String>,
+) -> Facts {
+    Facts {
+        containment: containment.to_owned(),
+        route: route.name().to_owned(),
         model: route.model().map(str::to_owned),
         context_tokens: route.context_tokens(),
         limits: config.limits,
         entrypoints,
-    };
-    let services = Services { store: store.clone(), hooks: hooks.clone(), facts: Arc::new(facts) };
-    let listener = Listener::bind(&options.socket)?;
-    let (host, mut running) = Host::start(Open {
-        services,
-        workshop,
-        route,
-        final_text: config.final_text,
-        behavior,
-        hook_notices,
-        data,
-        socket: options.socket.clone(),
-        unenforced: unenforced(config),
-    })
-    .await?;
-    let holds = Arc::clone(&containment);
-    let server = Server::start(listener, host.clone(), Arc::new(move |pid| holds.holds(pid)));
-    tracing::info!(socket = %options.socket.display(), containment = containment.name(), ?recovered, "ready");
-
-    let outcome = tokio::select! {
-        () = signals.stop() => Ok(()),
-        Some(ended) = running.sessions.join_next() => match ended {
-            Ok(outcome) => outcome.map_err(ServeError::from),
-            Err(panic) => Err(SessionError::Inconsistent(format!("a session panicked: {panic}")).into()),
-        },
-    };
-    tracing::info!("stopping");
-    server.stop().await;
-    host.stop().await;
-    let grace = Duration::from_millis(config.limits.stop_grace_ms);
-    let drained = tokio::time::timeout(grace, async {
-        while let Some(ended) = running.sessions.join_next().await {
-            if let Ok(Err(error)) = ended {
-                tracing::error!(error = &error as &dyn std::error::Error, "a session ended badly");
-            }
-        }
-        // After the last session: what it still had to say was reviewed.
-        hooks.stop().await;
-        if let Ok(Err(error)) = (&mut running.hook_keeper).await {
-            tracing::error!(
-                error = &error as &dyn std::error::Error,
-                "the hook worker's end is not in the log"
-            );
-        }
-    })
-    .await;
-    if drained.is_err() {
-        tracing::warn!("not everything ended within limits.stop_grace_ms: stopping hard");
-        running.sessions.shutdown().await;
-        running.hook_keeper.abort();
-    }
-    match containment.stop_leftovers().await {
-        Ok(0) => {}
-        Ok(stragglers) => tracing::warn!(stragglers, "killed what had not ended"),
-        Err(error) => tracing::error!("{error}"),
-    }
-    remove_quietly(&run);
-    outcome
-}
-
-/// A private folder that cannot be removed is emptied by the next start.
-fn remove_quietly(run: &Path) {
-    if let Err(error) = std::fs::remove_dir_all(run) {
-        tracing::debug!(%error, "the run folder stays");
     }
 }
 
-fn contain(config: &Config, data_tag: &str) -> Result<Arc<ProcessContainment>, ServeError> {
-    match config.containment {
-        ContainmentChoice::Auto | ContainmentChoice::Process => {
-            // This program as it runs, whatever has become of its file since.
-            let program = Path::new("/proc/self/exe");
-            Ok(Arc::new(ProcessContainment::new(program, data_tag, Orphans::All)?))
-        }
-        ContainmentChoice::Systemd => Err(ServeError::NoSuchContainment("systemd")),
-        ContainmentChoice::Cgroup => Err(ServeError::NoSuchContainment("cgroup")),
-    }
+fn open_route(config: &Config, path: &Path) -> Result<Route, ServeError> {
+    let (name, route) = config.route().ok_or_else(|| no_route(config, path))?;
+    Ok(Route::open(name, route, ApiKey::resolve(name, route)?)?)
 }
 
-/// What `[sandbox]` asks for and the process containment cannot enforce.
-fn unenforced(config: &Config) -> Vec<String> {
-    let sandbox = &config.sandbox;
-    let mut names = vec!["sandbox.home", "sandbox.read_only", "sandbox.read_write"];
-    if !sandbox.network {
-        names.push("sandbox.network");
-    }
-    if sandbox.memory_max.is_some() {
-        names.push("sandbox.memory_max");
-    }
-    if sandbox.tasks_max.is_some() {
-        names.push("sandbox.tasks_max");
-    }
-    names.into_iter().map(str::to_owned).collect()
+/// An error with all that caused it, in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    std::iter::successors(Some(error), |error| error.source())
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join(": ")
 }
 
 /// The active release, checked against its files, with its entrypoints.
@@ -260,60 +402,5 @@ fn no_route(config: &Config, path: &Path) -> ConfigError {
         path: path.to_owned(),
         setting: "route.use".to_owned(),
         problem: format!("is {:?}, and there is no such route", config.route.name),
-    }
-}
-
-/// Names this data directory where a worker's environment is looked at.
-fn data_tag(data: &Path) -> String {
-    use std::os::unix::ffi::OsStrExt as _;
-    Digest::of(data.as_os_str().as_bytes()).as_str()[..16].to_owned()
-}
-
-/// A private folder for control sockets: in the data directory where a socket's path fits, else in
-/// the user's runtime directory or the temporary one.
-fn run_folder(data: &Path, tag: &str) -> Result<PathBuf, ServeError> {
-    use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
-    let inside = data.join("run");
-    let path = if inside.as_os_str().len() <= RUN_PATH_BYTES_MAX {
-        inside
-    } else {
-        std::env::var_os("XDG_RUNTIME_DIR")
-            .map_or_else(std::env::temp_dir, PathBuf::from)
-            .join(format!("klbr-{tag}"))
-    };
-    let failed = |source| ServeError::Folder { what: "run folder", path: path.clone(), source };
-    match std::fs::remove_dir_all(&path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed(error)),
-        Ok(()) | Err(_) => {}
-    }
-    std::fs::DirBuilder::new().mode(0o700).create(&path).map_err(failed)?;
-    let metadata = std::fs::metadata(&path).map_err(failed)?;
-    let ours = metadata.uid() == rustix::process::geteuid().as_raw();
-    if !ours || metadata.permissions().mode() & 0o077 != 0 {
-        return Err(failed(std::io::Error::other("it is not private to this user")));
-    }
-    Ok(path)
-}
-
-/// What is left of a socket's 107 bytes for the folder, after `/klbr-gen-<20 digits>-<8>/control.sock`.
-const RUN_PATH_BYTES_MAX: usize = 107 - 53;
-
-/// The signals that end a host.
-struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl Signals {
-    fn listen() -> Result<Self, ServeError> {
-        let listen = |kind| signal(kind).map_err(ServeError::Runtime);
-        Ok(Self { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
-    }
-
-    async fn stop(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-        }
     }
 }

@@ -20,11 +20,16 @@ pub use generation::Workshop;
 pub use host::{Host, Open, Running};
 pub use status::{HooksStatus, RouteStatus, SessionStatus, Status, WorkbenchStatus};
 
+use std::sync::Arc;
+
 use tokio::sync::oneshot;
 
 use crate::cell::OutputRecord;
+use crate::config::{Changes, FinalText};
 use crate::event::CellStatus;
 use crate::id::{EventId, ExecutionId, GenerationId, SessionId};
+use crate::requests::Facts;
+use crate::route::Route;
 use crate::store::StoreError;
 
 /// Why an operator's wish was not carried out.
@@ -52,6 +57,9 @@ pub enum Refusal {
     /// No such thing.
     #[error("{0}")]
     NotFound(String),
+    /// A configuration is not taken.
+    #[error("{0}")]
+    Unusable(String),
     /// The host is going down.
     #[error("the host is stopping")]
     Stopping,
@@ -123,7 +131,6 @@ pub struct ResetOutcome {
 }
 
 /// What a coordinator is told.
-#[derive(Debug)]
 enum Command {
     /// An input was logged.
     Input,
@@ -133,9 +140,22 @@ enum Command {
     Interrupt(oneshot::Sender<Interrupted>),
     /// A new generation.
     Reset(oneshot::Sender<Result<ResetOutcome, Refusal>>),
+    /// The configuration was read again.
+    Settings(Box<Settings>),
     /// End, leaving everything as it can go on later.
     Stop,
 }
+
+/// What a running coordinator takes over from a configuration that was read again.
+#[derive(Clone)]
+struct Settings {
+    route: Route,
+    final_text: FinalText,
+    facts: Arc<Facts>,
+}
+
+/// Somebody wants the configuration read again; the answer is what that changed, or what is wrong with it.
+pub type ReloadAsked = oneshot::Sender<Result<Changes, String>>;
 
 /// A cell of the operator.
 #[derive(Debug)]

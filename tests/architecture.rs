@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 /// The layers, from the top. Modules of one layer of boundaries do not know one another.
 const EDGE: &[&str] = &["main", "cli", "serve", "init", "operator"];
 const DECIDERS: &[&str] = &["session", "requests", "prompt", "worker"];
-const BOUNDARIES: &[&str] = &["containment", "route", "store", "wire"];
-const VOCABULARY: &[&str] = &["event", "cell", "release", "config", "clock", "id", "limits"];
+const BOUNDARIES: &[&str] = &["containment", "route", "store", "systemd", "wire"];
+const VOCABULARY: &[&str] = &["event", "cell", "release", "config", "clock", "id", "limits", "notice"];
 const LINES_MAX: usize = 450;
 const FORBIDDEN_NAMES: &[&str] = &["utils", "util", "common", "helpers", "types", "manager", "misc"];
 

@@ -4,8 +4,9 @@
 mod harness;
 
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
-use harness::{KLBR, TestHost, is_root, texts};
+use harness::{KLBR, PATIENCE, TestHost, is_root, texts};
 
 /// Starts a second `klbr serve` on the same places; its exit status and the lines of its last words.
 fn serve(host: &TestHost) -> (Option<i32>, Vec<String>) {
@@ -42,11 +43,61 @@ fn a_wrong_configuration_is_named_with_its_line() {
     assert!(lines.join("\n").contains("colour"), "{lines:?}");
 
     host.use_config("containment = \"systemd\"\n[route]\nuse = \"m\"\n[routes.m]\nkind = \"manual\"\n");
-    refused(&host, &["systemd", "process"]);
+    refused(&host, &["no service manager", "loginctl enable-linger", "process"]);
     host.use_route("base_url = \"http://127.0.0.1:1/v1\"\nmodel = \"m\"\napi_key_env = \"KLBR_NO_SUCH\"");
     refused(&host, &["KLBR_NO_SUCH"]);
     std::fs::remove_file(host.path("klbr.toml")).unwrap();
     refused(&host, &["klbr init"]);
+}
+
+#[test]
+fn root_is_refused_unless_it_is_meant_and_keeps_few_capabilities() {
+    if !is_root("a host that runs as root") {
+        return;
+    }
+    let mut host = TestHost::stopped();
+    let output = host.command(&["serve"]).env_remove("KLBR_ALLOW_ROOT").output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("--allow-root"));
+
+    host.start();
+    let status =
+        host.say("import re; re.findall('Cap(?:Prm|Bnd|Inh|Amb):\\t(.*)', open('/proc/self/status').read())");
+    // KILL, DAC_OVERRIDE, DAC_READ_SEARCH, SYS_PTRACE, SYS_NICE: capabilities(7) has the bits.
+    let bits = (1_u64 << 5) | (1 << 1) | (1 << 2) | (1 << 19) | (1 << 23);
+    assert_eq!(status, format!("['{0:016x}', '{bits:016x}', '{bits:016x}', '{0:016x}']", 0));
+}
+
+#[test]
+fn a_reload_keeps_the_last_good_configuration() {
+    let host = TestHost::manual();
+    let good = host.config();
+    assert_eq!(host.run(&["reload"]).stdout, b"nothing changed\n");
+
+    std::fs::write(host.path("klbr.toml"), format!("{good}\ncolour = 1\n")).unwrap();
+    let refused = host.run(&["reload"]);
+    assert_eq!(refused.status.code(), Some(6));
+    let words = String::from_utf8(refused.stderr).unwrap();
+    assert!(words.contains("colour") && words.contains("klbr reload"), "{words}");
+    assert_eq!(host.say("1 + 1"), "2");
+
+    host.use_config("python = \"/usr/bin/python3\"\n[route]\nuse = \"m\"\n[routes.m]\nkind = \"manual\"\n[limits]\ncell_ms = 400\n");
+    let changed = &host.json(&["reload", "--json"])[0];
+    assert!(changed["in_force"].as_array().unwrap().iter().any(|name| name == "limits"), "{changed}");
+    assert!(changed["need_restart"].as_array().unwrap().iter().any(|name| name == "python"), "{changed}");
+    // The next workbench has the new limit.
+    assert!(host.run(&["reset"]).status.success());
+    let slow = host.run(&["exec", "import time; time.sleep(30)"]);
+    assert_eq!(slow.status.code(), Some(1), "{slow:?}");
+
+    // A signal asks for the same, and says so in the log.
+    let sent = Command::new("kill").args(["-HUP", &host.pid().to_string()]).status().unwrap();
+    assert!(sent.success());
+    let end = Instant::now() + PATIENCE;
+    while host.errors().matches("the configuration was read again").count() < 3 {
+        assert!(Instant::now() < end, "{}", host.errors());
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 #[test]
@@ -131,7 +182,7 @@ fn a_read_only_disk_is_named() {
     let script =
         format!("mount --bind '{0}' '{0}' && mount -o remount,ro,bind '{0}' && exec \"$@\"", data.display());
     let mut command = Command::new("unshare");
-    command.args(["-m", "sh", "-c", &script, "sh", KLBR, "serve"]);
+    command.args(["-m", "sh", "-c", &script, "sh", KLBR, "serve", "--allow-root"]);
     command.env("KLBR_DATA", &data).env("KLBR_CONFIG", host.path("klbr.toml")).env("KLBR_LOG", "off");
     let output = command.env("KLBR_SOCKET", host.path("klbr.sock")).output().unwrap();
 

@@ -57,6 +57,7 @@ impl Home {
         command
             .args(arguments)
             .env_clear()
+            .env("KLBR_ALLOW_ROOT", "1")
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())
             .env("HOME", self.folder.path())
             .env("LC_ALL", "tr_TR.UTF-8")

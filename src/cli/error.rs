@@ -7,7 +7,10 @@ use std::time::Duration;
 use super::show;
 use crate::init::InitError;
 use crate::operator::client::ClientError;
-use crate::serve::{ServeError, SessionError};
+use crate::serve::{ContainmentError, ServeError, SessionError};
+
+/// The error of a host whose configuration or data is unusable.
+const UNUSABLE: &str = "org.klbr.Operator.Unusable";
 
 /// Why a command did not do what was asked.
 #[derive(Debug, thiserror::Error)]
@@ -88,6 +91,7 @@ impl CliError {
                 ClientError::NoHost { .. } | ClientError::Lost { .. } | ClientError::Foreign { .. },
             )
             | Self::Answer { .. } => 3,
+            Self::Client(ClientError::Refused { name, .. }) if name == UNUSABLE => 6,
             Self::TooLarge { .. } | Self::Client(ClientError::Refused { .. }) => 4,
             Self::TimedOut { .. } => 5,
             Self::Init(_) => 6,
@@ -134,6 +138,7 @@ fn serve_status(error: &ServeError) -> u8 {
         ServeError::Config(_)
         | ServeError::Store(_)
         | ServeError::NoSuchContainment(_)
+        | ServeError::Containment(ContainmentError::NoManager { .. })
         | ServeError::NotInitialised(_)
         | ServeError::Release(_)
         | ServeError::ReleaseChanged { .. }
@@ -143,6 +148,8 @@ fn serve_status(error: &ServeError) -> u8 {
         ServeError::Containment(_)
         | ServeError::Operator(_)
         | ServeError::Session(SessionError::Transcript(_) | SessionError::Inconsistent(_))
+        | ServeError::Privilege(_)
         | ServeError::Runtime(_) => 1,
+        ServeError::Root => 2,
     }
 }

@@ -61,7 +61,7 @@ pub(super) enum Verb {
     /// Make the data directory, a commented configuration and the first release; safe to repeat
     Init(Init),
     /// Run the host in the foreground, until SIGTERM or SIGINT
-    Serve {},
+    Serve(Serve),
     /// Give a session an input
     #[command(after_help = SEND_EXAMPLES)]
     Send(Send),
@@ -76,6 +76,8 @@ pub(super) enum Verb {
     Log(Log),
     /// Show what runs and waits, or why nothing does
     Status {},
+    /// Read the configuration again; a bad one is refused, and the old one stays in force
+    Reload {},
     /// Interrupt what the session is doing; its workbench stays
     Interrupt {},
     /// Replace the session's workbench; its namespace is lost
@@ -92,6 +94,13 @@ pub(super) struct Init {
     /// The directory that the agent works in [default: the current one]
     #[arg(long, value_name = "DIR")]
     pub(super) workspace: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Serve {
+    /// Run as root all the same, with few of its capabilities: the agent can then change every file
+    #[arg(long, env = "KLBR_ALLOW_ROOT", value_parser = clap::builder::FalseyValueParser::new())]
+    pub(super) allow_root: bool,
 }
 
 #[derive(Debug, Args)]

@@ -16,6 +16,8 @@ use rustix::process::{WaitOptions, getpid, set_child_subreaper};
 use tokio::process::{Child, ChildStdin, Command};
 
 use super::tree::{Process, Table, kill_pass};
+use crate::config::Sandbox;
+
 use super::{
     Boxed, Contained, Containment, ContainmentError, DATA_VARIABLE, Exit, Launch, Life, UNIT_VARIABLE,
 };
@@ -45,6 +47,7 @@ pub struct ProcessContainment {
     data_tag: String,
     orphans: Orphans,
     shims: Shims,
+    unenforced: Vec<String>,
 }
 
 impl ProcessContainment {
@@ -56,7 +59,18 @@ impl ProcessContainment {
             source: error.into(),
         })?;
         let (program, data_tag) = (program.to_owned(), data_tag.to_owned());
-        Ok(Self { program, data_tag, orphans, shims: Shims::default() })
+        Ok(Self { program, data_tag, orphans, shims: Shims::default(), unenforced: vec![] })
+    }
+
+    /// Names what `sandbox` asks for: nothing of it is enforced here.
+    #[must_use]
+    pub fn with_sandbox(mut self, sandbox: &Sandbox) -> Self {
+        let mut names = vec!["sandbox.home", "sandbox.read_only", "sandbox.read_write"];
+        names.extend((!sandbox.network).then_some("sandbox.network"));
+        names.extend(sandbox.memory_max.is_some().then_some("sandbox.memory_max"));
+        names.extend(sandbox.tasks_max.is_some().then_some("sandbox.tasks_max"));
+        self.unenforced = names.into_iter().map(str::to_owned).collect();
+        self
     }
 
     fn spawn(&self, launch: Launch) -> Result<Contained, ContainmentError> {
@@ -84,6 +98,10 @@ impl ProcessContainment {
         let pid = child.id().and_then(|pid| i32::try_from(pid).ok()).unwrap_or(0);
         shims.insert(pid);
         drop(shims);
+        let own = |pipe: std::io::Result<std::os::fd::OwnedFd>| {
+            pipe.and_then(tokio::net::unix::pipe::Receiver::from_owned_fd).map_err(failed)
+        };
+        let (stdout, stderr) = (own(stdout.into_owned_fd())?, own(stderr.into_owned_fd())?);
         let life = ProcessLife {
             child,
             lifeline: Some(lifeline),
@@ -101,6 +119,10 @@ impl ProcessContainment {
 impl Containment for ProcessContainment {
     fn name(&self) -> &'static str {
         "process"
+    }
+
+    fn unenforced(&self) -> Vec<String> {
+        self.unenforced.clone()
     }
 
     fn start(&self, launch: Launch) -> Boxed<'_, Result<Contained, ContainmentError>> {

@@ -26,6 +26,8 @@ pub enum Fault {
     TooLarge(String),
     /// What was named is not there.
     NotFound(String),
+    /// The configuration or the data cannot be used.
+    Unusable(String),
     /// The host is on its way down.
     Stopping,
     /// The host failed.
@@ -46,6 +48,7 @@ impl Fault {
             Self::Refused(_) => "org.klbr.Operator.Refused",
             Self::TooLarge(_) => "org.klbr.Operator.TooLarge",
             Self::NotFound(_) => "org.klbr.Operator.NotFound",
+            Self::Unusable(_) => "org.klbr.Operator.Unusable",
             Self::Stopping => "org.klbr.Operator.Stopping",
             Self::Internal(_) => "org.klbr.Operator.Internal",
         }
@@ -67,6 +70,7 @@ impl Fault {
             Self::Refused(message) => ours(message, "change what was asked"),
             Self::TooLarge(message) => ours(message, "send less, or put it into a file of the workspace"),
             Self::NotFound(message) => ours(message, "`klbr held` lists the held texts"),
+            Self::Unusable(message) => ours(message, "mend it, then ask again, or `klbr reload`"),
             Self::Stopping => ours("the host is stopping", "ask again once it is back"),
             Self::Internal(message) => ours(message, "the host's own log says more"),
         }

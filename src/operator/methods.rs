@@ -52,6 +52,7 @@ impl Service for Operator {
             "Release" => self.release(parameters, replies).await,
             "Discard" => self.discard(parameters, replies).await,
             "Status" => self.status(parameters, replies).await,
+            "Reload" => self.reload(parameters, replies).await,
             method => Err(Fault::MethodNotFound(format!("{}.{method}", Self::INTERFACE)).into()),
         }
     }
@@ -211,6 +212,13 @@ impl Operator {
         replies.last(&json_event(&event)).await
     }
 
+    async fn reload(&self, given: Parameters, replies: &mut Replies<'_>) -> Result<(), CallEnd> {
+        given.finish()?;
+        let reloaded = self.host.ask_for_reload().await.map_err(Fault::from)?;
+        let (in_force, need_restart) = (reloaded.in_force, reloaded.need_restart);
+        replies.last(&json!({"reloaded": {"in_force": in_force, "need_restart": need_restart}})).await
+    }
+
     async fn status(&self, given: Parameters, replies: &mut Replies<'_>) -> Result<(), CallEnd> {
         #[derive(Serialize)]
         struct Versioned<T> {
@@ -336,6 +344,7 @@ impl From<Refusal> for Fault {
             Refusal::Refused(_) => Self::Refused(message),
             Refusal::TooLarge { .. } => Self::TooLarge(message),
             Refusal::NotFound(_) => Self::NotFound(message),
+            Refusal::Unusable(_) => Self::Unusable(message),
             Refusal::Stopping => Self::Stopping,
             Refusal::Internal(_) => Self::Internal(message),
         }

@@ -219,6 +219,7 @@ impl Coordinator {
                     answer(exec.reply, Err(Refusal::Busy(busy)));
                 }
             },
+            Some(Command::Settings(settings)) => self.take_over(*settings),
             Some(Command::Interrupt(reply)) => {
                 running.interrupted = true;
                 if let Some(workbench) = workbench {

@@ -10,7 +10,7 @@ use super::generation::{Workshop, ended_event, host_event};
 use super::status::{Phase, PhaseName, WorkbenchStatus};
 use super::transcript::Transcript;
 use super::turn::Point;
-use super::{Command, Exec, ExecOutcome, Interrupted, Refusal, ResetOutcome, SessionError};
+use super::{Command, Exec, ExecOutcome, Interrupted, Refusal, ResetOutcome, SessionError, Settings};
 use crate::cell::Role;
 use crate::clock;
 use crate::config::FinalText;
@@ -135,9 +135,17 @@ impl Coordinator {
             Some(Command::Exec(exec)) => self.enqueue(exec),
             Some(Command::Interrupt(reply)) => answer(reply, Interrupted::default()),
             Some(Command::Reset(reply)) => self.reset(reply).await?,
+            Some(Command::Settings(settings)) => self.take_over(*settings),
             Some(Command::Stop) | None => self.stopping = true,
         }
         Ok(())
+    }
+
+    /// Goes on with these from the next request to a route on.
+    pub(super) fn take_over(&mut self, settings: Settings) {
+        self.route = settings.route;
+        self.final_text = settings.final_text;
+        self.services.facts = settings.facts;
     }
 
     /// Lets a cell of the operator wait for its turn.

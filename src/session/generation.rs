@@ -27,7 +27,7 @@ pub struct Workshop {
     /// Where releases of hook source lie.
     pub releases: PathBuf,
     /// What bounds a worker's life.
-    pub times: Times,
+    pub times: Mutex<Times>,
     /// The log.
     pub store: Store,
     /// Highest number given out, logged or not: a generation that failed to start used one up.
@@ -62,7 +62,7 @@ impl Workshop {
             workspace: self.workspace.clone(),
             release: release.map(|digest| self.releases.join(digest.as_str())),
             skills: None,
-            times: self.times,
+            times: *self.times.lock().unwrap_or_else(PoisonError::into_inner),
         })
     }
 

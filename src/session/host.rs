@@ -12,18 +12,18 @@ use super::generation::{Workshop, host_event};
 use super::hooks::Shown;
 use super::status::{HooksStatus, Phase, RouteStatus, SessionStatus, Status};
 use super::{
-    Command, Exec, ExecOutcome, Interrupted, Refusal, ResetOutcome, SessionError, When, hooks, recover,
-    resume,
+    Command, Exec, ExecOutcome, Interrupted, Refusal, ReloadAsked, ResetOutcome, SessionError, Settings,
+    When, hooks, recover, resume,
 };
 use crate::clock;
-use crate::config::{FinalText, RouteKind};
+use crate::config::{Changes, FinalText, Limits, RouteKind};
 use crate::event::{
     AttentionDecision, AttentionPlanned, BehaviorActivated, Body, DeliveryDiscarded, DeliverySent, Event,
     NewEvent, OperatorInput, ResetReason, SessionOpened, Source,
 };
 use crate::id::{EffectId, EventId, SessionId};
 use crate::limits::{CODE_BYTES_MAX, INPUT_BYTES_MAX, INSTRUCTION_BYTES_MAX};
-use crate::requests::Services;
+use crate::requests::{Facts, Services};
 use crate::route::Route;
 use crate::store::{DeliveryState, Store, StoreError, Transaction};
 use crate::worker::hooks::HooksNotice;
@@ -51,6 +51,8 @@ pub struct Open {
     pub socket: PathBuf,
     /// What was configured and cannot be enforced.
     pub unenforced: Vec<String>,
+    /// Where the operator asks for a reload.
+    pub reloads: mpsc::Sender<ReloadAsked>,
 }
 
 /// The running host.
@@ -64,8 +66,9 @@ struct Inner {
     sessions: HashMap<SessionId, Lane>,
     hooks: Shown,
     behavior: BehaviorActivated,
-    route: RouteStatus,
-    containment: String,
+    route: Mutex<RouteStatus>,
+    facts: Facts,
+    reloads: mpsc::Sender<ReloadAsked>,
     data: PathBuf,
     socket: PathBuf,
     unenforced: Vec<String>,
@@ -133,12 +136,9 @@ impl Host {
             sessions: lanes,
             hooks: shown,
             behavior: open.behavior,
-            route: RouteStatus {
-                name: open.route.name().to_owned(),
-                kind: kind_name(open.route.kind()),
-                model: open.route.model().map(str::to_owned),
-            },
-            containment: open.services.facts.containment.clone(),
+            route: Mutex::new(route_status(&open.route)),
+            facts: (*open.services.facts).clone(),
+            reloads: open.reloads,
             data: open.data,
             socket: open.socket,
             unenforced: open.unenforced,
@@ -233,7 +233,7 @@ impl Host {
             pid: std::process::id(),
             data: inner.data.display().to_string(),
             socket: inner.socket.display().to_string(),
-            containment: inner.containment.clone(),
+            containment: inner.facts.containment.clone(),
             unenforced: inner.unenforced.clone(),
             started_at_ms: inner.started_at_ms,
             sessions,
@@ -243,9 +243,33 @@ impl Host {
                 epoch: Some(inner.behavior.epoch),
                 release: Some(inner.behavior.release.clone()),
             },
-            route: inner.route.clone(),
+            route: inner.route.lock().unwrap_or_else(PoisonError::into_inner).clone(),
             held,
         })
+    }
+
+    /// Has the configuration read again.
+    pub async fn ask_for_reload(&self) -> Result<Changes, Refusal> {
+        let (reply, answer) = oneshot::channel();
+        self.inner.reloads.send(reply).await.map_err(|_| Refusal::Stopping)?;
+        answer.await.map_err(|_| Refusal::Stopping)?.map_err(Refusal::Unusable)
+    }
+
+    /// Lets every session go on with another route and other bounds, from its next request on.
+    pub async fn reload(&self, route: Route, final_text: FinalText, limits: Limits) {
+        let facts = Arc::new(Facts {
+            route: route.name().to_owned(),
+            model: route.model().map(str::to_owned),
+            context_tokens: route.context_tokens(),
+            limits,
+            ..self.inner.facts.clone()
+        });
+        *self.inner.route.lock().unwrap_or_else(PoisonError::into_inner) = route_status(&route);
+        for lane in self.inner.sessions.values() {
+            let settings = Settings { route: route.clone(), final_text, facts: Arc::clone(&facts) };
+            // One that has ended takes nothing over.
+            let _ = lane.commands.send(Command::Settings(Box::new(settings))).await;
+        }
     }
 
     /// Tells every coordinator to end.
@@ -336,6 +360,14 @@ fn append_input(
 fn committed(transaction: &Transaction<'_>, id: EventId) -> Result<Event, StoreError> {
     let missing = || StoreError::Projection(format!("{} was appended and is not there", id.reference()));
     transaction.event(id)?.ok_or_else(missing)
+}
+
+fn route_status(route: &Route) -> RouteStatus {
+    RouteStatus {
+        name: route.name().to_owned(),
+        kind: kind_name(route.kind()),
+        model: route.model().map(str::to_owned),
+    }
 }
 
 fn kind_name(kind: RouteKind) -> &'static str {

@@ -153,6 +153,7 @@ impl Coordinator {
                 self.set_phase(PhaseName::Requesting);
             }
             Some(Command::Reset(reply)) => self.reset(reply).await?,
+            Some(Command::Settings(settings)) => self.take_over(*settings),
             Some(Command::Interrupt(reply)) => {
                 self.give_up(request, "interrupted", "the operator interrupted it").await?;
                 answer(reply, Interrupted { execution_id: None, turn: Some(turn) });

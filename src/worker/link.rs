@@ -94,6 +94,12 @@ impl Link {
             argv: argv(spec, &socket, &token_file),
             env: environment(spec),
             cwd: spec.workspace.clone(),
+            read_only: [Some(&spec.python_path), spec.release.as_ref(), spec.skills.as_ref()]
+                .into_iter()
+                .flatten()
+                .cloned()
+                .collect(),
+            read_write: vec![spec.run_dir.clone()],
         };
         let contained = containment.start(launch).await.map_err(|error| StartError::Containment { error })?;
         let process = Process::of(contained);

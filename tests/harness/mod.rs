@@ -105,6 +105,10 @@ impl TestHost {
             .env("KLBR_CONFIG", self.path("klbr.toml"))
             .env("KLBR_SOCKET", self.path("klbr.sock"))
             .env("NO_COLOR", "1")
+            .env("KLBR_ALLOW_ROOT", "1")
+            // Without a service manager, whatever the machine has: tests/systemd.rs has its own.
+            .env("XDG_RUNTIME_DIR", self.folder.path())
+            .env_remove("DBUS_SESSION_BUS_ADDRESS")
             .stdin(Stdio::null());
     }
 

@@ -1,0 +1,254 @@
+//! The user's service manager, over its bus (org.freedesktop.systemd1(5)).
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tokio::sync::Mutex;
+use zbus::Connection;
+use zbus::zvariant::{OwnedObjectPath, Value};
+
+use super::super::{ContainmentError, Exit};
+
+const DESTINATION: &str = "org.freedesktop.systemd1";
+const PATH: &str = "/org/freedesktop/systemd1";
+const MANAGER: &str = "org.freedesktop.systemd1.Manager";
+const UNIT: &str = "org.freedesktop.systemd1.Unit";
+const SERVICE: &str = "org.freedesktop.systemd1.Service";
+/// Longest time for a unit's start job.
+const START_MAX: Duration = Duration::from_secs(20);
+/// Pause between two looks at a start job.
+const LOOK_PAUSE: Duration = Duration::from_millis(1);
+/// `CLD_EXITED` of waitid(2), which ExecMainCode has.
+const EXITED: i32 = 1;
+
+/// The manager. A connection that is lost is made again.
+pub(super) struct Manager {
+    address: String,
+    connection: Mutex<Option<Connection>>,
+}
+
+/// Properties of a unit to be started.
+pub(super) type Properties<'a> = Vec<(&'static str, Value<'a>)>;
+
+impl Manager {
+    /// Connects to the bus of this user.
+    pub(super) async fn connect() -> Result<Self, ContainmentError> {
+        let address = bus_address()?;
+        let manager = Self { address, connection: Mutex::new(None) };
+        let no_answer = |error: &ContainmentError| ContainmentError::NoManager {
+            why: format!("it does not answer ({})", chain(error)),
+            remedy: "log in with a session, or run `loginctl enable-linger`, or set containment = \"process\"",
+        };
+        manager.environment().await.map_err(|error| no_answer(&error))?;
+        Ok(manager)
+    }
+
+    async fn connection(&self) -> Result<Connection, zbus::Error> {
+        let mut held = self.connection.lock().await;
+        if let Some(connection) = &*held {
+            return Ok(connection.clone());
+        }
+        let connection = zbus::connection::Builder::address(self.address.as_str())?.build().await?;
+        *held = Some(connection.clone());
+        Ok(connection)
+    }
+
+    /// Calls a method; once more on a new connection where the old one is gone.
+    async fn call<B>(
+        &self,
+        doing: &'static str,
+        path: &str,
+        interface: &str,
+        method: &str,
+        body: &B,
+    ) -> Result<zbus::Message, ContainmentError>
+    where
+        B: serde::Serialize + zbus::zvariant::DynamicType,
+    {
+        let mut is_second = false;
+        loop {
+            let outcome = match self.connection().await {
+                Ok(connection) => {
+                    connection.call_method(Some(DESTINATION), path, Some(interface), method, body).await
+                }
+                Err(error) => Err(error),
+            };
+            match outcome {
+                Ok(reply) => return Ok(reply),
+                Err(zbus::Error::InputOutput(_)) if !is_second => {
+                    *self.connection.lock().await = None;
+                    is_second = true;
+                }
+                Err(error) => return Err(ContainmentError::Manager { doing, source: Box::new(error) }),
+            }
+        }
+    }
+
+    async fn property<T>(
+        &self,
+        doing: &'static str,
+        path: &str,
+        interface: &str,
+        name: &str,
+    ) -> Result<T, ContainmentError>
+    where
+        T: TryFrom<zbus::zvariant::OwnedValue>,
+        T::Error: Into<zbus::zvariant::Error>,
+    {
+        let reply =
+            self.call(doing, path, "org.freedesktop.DBus.Properties", "Get", &(interface, name)).await?;
+        let wrong = |error: zbus::Error| ContainmentError::Manager { doing, source: Box::new(error) };
+        let value: zbus::zvariant::OwnedValue = reply.body().deserialize().map_err(wrong)?;
+        T::try_from(value).map_err(|error| wrong(zbus::Error::Variant(error.into())))
+    }
+
+    /// The variables that the manager gives to every unit.
+    pub(super) async fn environment(&self) -> Result<Vec<String>, ContainmentError> {
+        self.property("say its environment", PATH, MANAGER, "Environment").await
+    }
+
+    async fn path_of(&self, name: &str) -> Result<String, ContainmentError> {
+        let doing = "find a unit";
+        let reply = self.call(doing, PATH, MANAGER, "GetUnit", &name).await?;
+        let path: OwnedObjectPath = reply
+            .body()
+            .deserialize()
+            .map_err(|error| ContainmentError::Manager { doing, source: Box::new(error) })?;
+        Ok(path.to_string())
+    }
+
+    /// Starts a transient service and waits until its program runs.
+    pub(super) async fn start(&self, name: &str, properties: Properties<'_>) -> Result<(), ContainmentError> {
+        let none: Vec<(&str, Vec<(&str, Value<'_>)>)> = vec![];
+        let body = (name, "fail", properties, none);
+        self.call("start a unit", PATH, MANAGER, "StartTransientUnit", &body).await?;
+        let path = self.path_of(name).await?;
+        let end = tokio::time::Instant::now() + START_MAX;
+        let mut pause = LOOK_PAUSE;
+        loop {
+            let state: String = self.property("say a unit's state", &path, UNIT, "ActiveState").await?;
+            match state.as_str() {
+                "active" => return Ok(()),
+                // It has run already, and ended well.
+                "inactive" | "deactivating" => return Ok(()),
+                "failed" => {
+                    let result: String = self.property("say a result", &path, SERVICE, "Result").await?;
+                    let status: i32 = self.property("say a status", &path, SERVICE, "ExecMainStatus").await?;
+                    // A program that ran and failed has its own words; one that never ran has a status of the manager's.
+                    if result != "exit-code" || (200..=243).contains(&status) {
+                        self.forget(name).await;
+                        let result =
+                            format!("{result}, status {status} (systemd.exec(5), PROCESS EXIT CODES)");
+                        return Err(ContainmentError::Failed { unit: name.to_owned(), result });
+                    }
+                    return Ok(());
+                }
+                _ if tokio::time::Instant::now() > end => {
+                    self.forget(name).await;
+                    let result = format!("it is still {state} after {} s", START_MAX.as_secs());
+                    return Err(ContainmentError::Failed { unit: name.to_owned(), result });
+                }
+                _ => {
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(Duration::from_millis(50));
+                }
+            }
+        }
+    }
+
+    /// The name of a unit's control group; empty where it has none any more.
+    pub(super) async fn control_group(&self, name: &str) -> Result<String, ContainmentError> {
+        let path = self.path_of(name).await?;
+        self.property("say a unit's control group", &path, SERVICE, "ControlGroup").await
+    }
+
+    /// The variables that a unit was started with.
+    pub(super) async fn environment_of(&self, name: &str) -> Result<Vec<String>, ContainmentError> {
+        let path = self.path_of(name).await?;
+        self.property("say a unit's environment", &path, SERVICE, "Environment").await
+    }
+
+    /// How long a service has for its stop; `None` for as long as it takes, and where nobody knows.
+    pub(super) async fn stop_timeout_of(&self, name: &str) -> Option<Duration> {
+        let path = self.path_of(name).await.ok()?;
+        let given: u64 = self.property("say a timeout", &path, SERVICE, "TimeoutStopUSec").await.ok()?;
+        (given != u64::MAX).then(|| Duration::from_micros(given))
+    }
+
+    /// The units with names like this pattern.
+    pub(super) async fn units_like(&self, pattern: &str) -> Result<Vec<String>, ContainmentError> {
+        type Listed =
+            (String, String, String, String, String, String, OwnedObjectPath, u32, String, OwnedObjectPath);
+        let doing = "list units";
+        let body = (Vec::<&str>::new(), vec![pattern]);
+        let reply = self.call(doing, PATH, MANAGER, "ListUnitsByPatterns", &body).await?;
+        let listed: Vec<Listed> = reply
+            .body()
+            .deserialize()
+            .map_err(|error| ContainmentError::Manager { doing, source: Box::new(error) })?;
+        Ok(listed.into_iter().map(|unit| unit.0).collect())
+    }
+
+    /// How a unit's program ended; nothing where the manager does not know.
+    pub(super) async fn exit_of(&self, name: &str) -> Exit {
+        self.try_exit_of(name).await.unwrap_or_else(|error| {
+            tracing::warn!(unit = name, "how it ended is not known: {}", chain(&error));
+            Exit::default()
+        })
+    }
+
+    async fn try_exit_of(&self, name: &str) -> Result<Exit, ContainmentError> {
+        let path = self.path_of(name).await?;
+        // The group is empty before the manager has heard of it.
+        for _ in 0..200 {
+            let code: i32 = self.property("say an end", &path, SERVICE, "ExecMainCode").await?;
+            if code != 0 {
+                let status: i32 = self.property("say a status", &path, SERVICE, "ExecMainStatus").await?;
+                return Ok(match code {
+                    EXITED => Exit { code: Some(status), signal: None },
+                    _ => Exit { code: None, signal: Some(status) },
+                });
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        Ok(Exit::default())
+    }
+
+    /// Lets the manager forget a unit that has ended.
+    pub(super) async fn forget(&self, name: &str) {
+        // One that it has forgotten already is what was wanted.
+        let _ = self.call("let go of a unit", PATH, MANAGER, "UnrefUnit", &name).await;
+        let _ = self.call("reset a unit", PATH, MANAGER, "ResetFailedUnit", &name).await;
+    }
+}
+
+/// Where the user's bus is.
+fn bus_address() -> Result<String, ContainmentError> {
+    if let Ok(address) = std::env::var("DBUS_SESSION_BUS_ADDRESS") {
+        if !address.is_empty() {
+            return Ok(address);
+        }
+    }
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map_or_else(
+        || PathBuf::from(format!("/run/user/{}", rustix::process::geteuid().as_raw())),
+        PathBuf::from,
+    );
+    let bus = runtime.join("bus");
+    if bus.exists() {
+        return Ok(format!("unix:path={}", bus.display()));
+    }
+    Err(ContainmentError::NoManager {
+        why: format!("there is no {}", bus.display()),
+        remedy: "log in with a session, or run `loginctl enable-linger`, or set containment = \"process\"",
+    })
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(inner) = source {
+        text = format!("{text}: {inner}");
+        source = inner.source();
+    }
+    text
+}

@@ -1,0 +1,71 @@
+//! Which containment: what was asked for by name or not at all; without a name, the strongest there is.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::ServeError;
+use crate::config::{Config, ContainmentChoice};
+use crate::containment::process::{Orphans, ProcessContainment};
+use crate::containment::systemd::{Surroundings, SystemdContainment};
+use crate::containment::{Containment, ContainmentError};
+use crate::notice;
+use crate::systemd::unit;
+
+/// Opens the containment, and says so where it is a weaker one than there could be.
+pub(super) async fn open(
+    config: &Config,
+    data_tag: &str,
+    around: Surroundings,
+) -> Result<Arc<dyn Containment>, ServeError> {
+    match config.containment {
+        ContainmentChoice::Process => Ok(Arc::new(process(config, data_tag)?)),
+        ContainmentChoice::Cgroup => Err(ServeError::NoSuchContainment("cgroup")),
+        ContainmentChoice::Systemd => Ok(Arc::new(systemd(config, data_tag, around).await?)),
+        ContainmentChoice::Auto => match systemd(config, data_tag, around).await {
+            Ok(containment) => Ok(Arc::new(containment)),
+            Err(error) => {
+                tracing::warn!(
+                    message_id = notice::DOWNGRADE,
+                    error = &error as &dyn std::error::Error,
+                    "workers are held by process only, without a sandbox"
+                );
+                Ok(Arc::new(process(config, data_tag)?))
+            }
+        },
+    }
+}
+
+fn process(config: &Config, data_tag: &str) -> Result<ProcessContainment, ContainmentError> {
+    // This program as it runs, whatever has become of its file since.
+    let program = Path::new("/proc/self/exe");
+    Ok(ProcessContainment::new(program, data_tag, Orphans::All)?.with_sandbox(&config.sandbox))
+}
+
+async fn systemd(
+    config: &Config,
+    data_tag: &str,
+    around: Surroundings,
+) -> Result<SystemdContainment, ContainmentError> {
+    let last_line = process(config, data_tag)?;
+    SystemdContainment::new(data_tag, &config.sandbox, around, last_line).await
+}
+
+/// Where a host and its user keep things.
+pub(super) fn surroundings(
+    options: &super::ServeOptions,
+    config: &Config,
+    data: &Path,
+    workspace: &Path,
+) -> Surroundings {
+    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    Surroundings {
+        data: data.to_owned(),
+        config: options.config.clone(),
+        socket: std::path::absolute(&options.socket).unwrap_or_else(|_| options.socket.clone()),
+        workspace: workspace.to_owned(),
+        python: config.python.clone(),
+        home: variable("HOME"),
+        runtime: variable("XDG_RUNTIME_DIR"),
+        unit: unit::own_user_unit(),
+    }
+}
