@@ -13,6 +13,9 @@ bindir = $(DESTDIR)$(PREFIX)/bin
 libdir = $(DESTDIR)$(PREFIX)/lib/klbr
 mandir = $(DESTDIR)$(PREFIX)/share/man
 docdir = $(DESTDIR)$(PREFIX)/share/doc/klbr
+unitdir = $(DESTDIR)$(PREFIX)/lib/systemd
+# The program that `install-built` installs.
+BUILT ?= target/release/klbr
 
 .PHONY: help
 help: ## This list.
@@ -34,6 +37,7 @@ run: build ## The main job with real inputs on a throw-away host.
 
 .PHONY: test
 test: need venv ## Every test.
+	@[ "$$(id -u)" = 0 ] || echo "SKIPPED: what needs root, such as the units on a real systemd (tests/systemd.rs)" >&2
 	$(CARGO) test --locked --no-fail-fast
 	cd python && $(PYTHON) -m unittest discover -s tests -t .
 
@@ -78,18 +82,24 @@ release: need
 
 # PYTHON compiles the worker for the interpreter that will run it. DESTDIR is for packages; PREFIX is where it will run.
 .PHONY: install
-install: release ## Into PREFIX (/usr/local), below DESTDIR.
-	install -Dm755 target/release/klbr $(bindir)/klbr
+install: release install-built ## Into PREFIX (/usr/local), below DESTDIR.
+
+.PHONY: install-built
+install-built:
+	install -Dm755 $(BUILT) $(bindir)/klbr
 	rm -rf $(libdir)/python
 	cd python && find klbr klbr_hooks \( -name '*.py' -o -name '*.json' -o -name py.typed \) -exec install -Dm644 {} $(libdir)/python/{} \;
 	$(PYTHON) -m compileall -q -s '$(DESTDIR)' $(libdir)/python/klbr
 	for page in man/*.[1-8]; do install -Dm644 $$page $(mandir)/man$${page##*.}/$${page##*/}; done
+	for unit in units/*/*; do install -Dm644 $$unit $(unitdir)/$${unit#units/}; done
+	sed -i 's,/usr/bin/klbr,$(PREFIX)/bin/klbr,' $(unitdir)/*/klbr*.service
 	install -Dm644 -t $(docdir) README.md ARCHITECTURE.md CHANGELOG.md LICENSE-MIT LICENSE-APACHE
 
 .PHONY: uninstall
 uninstall: ## Removes what `install` installed.
 	rm -f $(bindir)/klbr
 	rm -rf $(libdir) $(docdir)
+	for unit in units/*/*; do rm -f $(unitdir)/$${unit#units/}; done
 	for page in man/*.[1-8]; do rm -f $(mandir)/man$${page##*.}/$${page##*/}; done
 
 .PHONY: clean

@@ -127,6 +127,9 @@ async fn serve(options: &ServeOptions, handed: &Handed) -> Result<(), ServeError
         if unusable::answer(listener, &error, &mut signals).await == Wish::Stop {
             return Ok(());
         }
+        if matches!(error, ServeError::NotInitialised(_)) {
+            unusable::initialise(options).await;
+        }
     }
 }
 
@@ -375,7 +378,7 @@ fn open_route(config: &Config, path: &Path) -> Result<Route, ServeError> {
 /// An error with all that caused it, in one line.
 fn chain(error: &dyn std::error::Error) -> String {
     std::iter::successors(Some(error), |error| error.source())
-        .map(ToString::to_string)
+        .map(|error| error.to_string().trim_end().to_owned())
         .collect::<Vec<_>>()
         .join(": ")
 }

@@ -117,7 +117,7 @@ impl SystemdContainment {
             }
             let group = ControlGroup::of(&self.manager.control_group(&name).await?);
             stopped += usize::from(group.is_populated());
-            group.kill_until_empty().await;
+            group.kill_until_empty(&name, &self.manager).await;
             self.manager.forget(&name).await;
         }
         Ok(stopped)
@@ -197,7 +197,7 @@ impl Life for UnitLife {
         Box::pin(async move {
             drop(self.lifeline.take());
             if self.ended.is_none() {
-                self.group.kill_until_empty().await;
+                self.group.kill_until_empty(&self.name, &self.manager).await;
             }
             self.wait().await
         })

@@ -32,6 +32,10 @@ pub(super) fn drop_what_is_not_needed(allow_root: bool) -> Result<(), ServeError
             rustix::thread::remove_capability_from_bounding_set(one).map_err(ServeError::privilege)?;
         }
     }
+    if needed.contains(had.permitted) && had.inheritable.is_empty() {
+        // A service manager has seen to it, and may have forbidden the call as well.
+        return Ok(());
+    }
     // An old kernel has no ambient set, and then none is in it.
     let _ = rustix::thread::clear_ambient_capability_set();
     let kept = had.permitted & needed;

@@ -9,7 +9,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use super::signals::{Signals, Wish};
-use super::{ServeError, chain};
+use super::{ServeError, ServeOptions, chain};
+use crate::init::{self, InitOptions};
 use crate::notice;
 use crate::operator::fault::Fault;
 use crate::operator::listener::Listener;
@@ -33,6 +34,7 @@ pub(super) async fn answer(listener: Listener, error: &ServeError, signals: &mut
     notify::ready(&format!("unusable: {problem}"));
     let wish = tokio::select! {
         wish = signals.next() => wish,
+        () = alive() => Wish::Reload,
         () = async {
             told.notified().await;
             tokio::time::sleep(PAUSE).await;
@@ -43,6 +45,27 @@ pub(super) async fn answer(listener: Listener, error: &ServeError, signals: &mut
     }
     server.stop().await;
     wish
+}
+
+/// A host that answers is no hanging one. Never ends.
+async fn alive() {
+    let Some(every) = notify::watchdog() else { return std::future::pending().await };
+    loop {
+        notify::alive();
+        tokio::time::sleep(every / 3).await;
+    }
+}
+
+/// Makes what a first start needs, where that is what was missing: the unit's own `klbr init` ran with
+/// the configuration that has been mended since.
+pub(super) async fn initialise(options: &ServeOptions) {
+    let made = InitOptions { config: options.config.clone(), data: options.data.clone(), workspace: None };
+    match tokio::task::spawn_blocking(move || init::init(&made)).await {
+        Ok(Ok(_)) => tracing::info!(data = %options.data.display(), "made what was missing"),
+        // The next attempt to start says it to whoever asks.
+        Ok(Err(error)) => tracing::error!("{}", chain(&error)),
+        Err(error) => tracing::error!(%error, "klbr init"),
+    }
 }
 
 struct Unusable {

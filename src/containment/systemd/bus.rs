@@ -18,6 +18,8 @@ const SERVICE: &str = "org.freedesktop.systemd1.Service";
 const START_MAX: Duration = Duration::from_secs(20);
 /// Pause between two looks at a start job.
 const LOOK_PAUSE: Duration = Duration::from_millis(1);
+/// The signal of a hard stop.
+const SIGKILL: i32 = 9;
 /// `CLD_EXITED` of waitid(2), which ExecMainCode has.
 const EXITED: i32 = 1;
 
@@ -212,6 +214,11 @@ impl Manager {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         Ok(Exit::default())
+    }
+
+    /// Has the manager kill all processes of a unit.
+    pub(super) async fn kill(&self, name: &str) -> Result<(), ContainmentError> {
+        self.call("kill a unit", PATH, MANAGER, "KillUnit", &(name, "all", SIGKILL)).await.map(drop)
     }
 
     /// Lets the manager forget a unit that has ended.

@@ -7,6 +7,8 @@ use std::time::Duration;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
+use super::bus::Manager;
+
 /// Where control groups are seen.
 const ROOT: &str = "/sys/fs/cgroup";
 /// A second look, should the kernel's notice be missed.
@@ -58,18 +60,25 @@ impl ControlGroup {
     }
 
     /// Kills all that is in it, until nothing is.
-    pub(super) async fn kill_until_empty(&self) {
+    pub(super) async fn kill_until_empty(&self, unit: &str, manager: &Manager) {
         while self.is_populated() {
-            if let Err(error) = std::fs::write(self.folder.join("cgroup.kill"), "1") {
-                tracing::debug!(%error, group = %self.folder.display(), "cgroup.kill");
-                self.kill_each();
+            // At once, where control groups are writable: not for a host that is a hardened unit itself.
+            if std::fs::write(self.folder.join("cgroup.kill"), "1").is_err() {
+                if let Err(error) = manager.kill(unit).await {
+                    tracing::debug!(
+                        unit,
+                        error = &error as &dyn std::error::Error,
+                        "it is not killed by the manager"
+                    );
+                    self.kill_each();
+                }
             }
             // Bounded by the kernel, not by us: what was killed and waits for a disk is still there.
             let _ = tokio::time::timeout(KILL_PAUSE, self.emptied()).await;
         }
     }
 
-    /// Without cgroup.kill (Linux before 5.14): each process by itself, again and again.
+    /// Without anybody's help: each process by itself, again and again.
     fn kill_each(&self) {
         let listed = std::fs::read_to_string(self.folder.join("cgroup.procs")).unwrap_or_default();
         for pid in

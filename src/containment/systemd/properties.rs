@@ -1,5 +1,6 @@
 //! What a generation's unit may see and do, as properties of systemd.exec(5) and systemd.resource-control(5).
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
@@ -215,7 +216,9 @@ fn variables(launch: &Launch) -> Vec<String> {
 fn unset(launch: &Launch, foreign: &[String]) -> Vec<String> {
     let given = |name: &str| launch.env.iter().any(|(own, _)| own == OsStr::new(name));
     let names = foreign.iter().filter_map(|entry| entry.split_once('=')).map(|(name, _)| name);
-    names.chain(NOT_FOR_WORKERS.iter().copied()).filter(|name| !given(name)).map(str::to_owned).collect()
+    // The manager refuses a list that names one twice.
+    let names: BTreeSet<&str> = names.chain(NOT_FOR_WORKERS.iter().copied()).collect();
+    names.into_iter().filter(|name| !given(name)).map(str::to_owned).collect()
 }
 
 /// D-Bus strings are UTF-8; a path that is not cannot be named to the manager.

@@ -1,0 +1,103 @@
+//! The units on a real systemd: `tests/systemd/testbed` boots one in a container, with what
+//! `make install` would install, and the Python suites beside it run inside.
+//!
+//! Needs root and what a container needs. Where it cannot be had, the tests say that they are skipped.
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test that cannot go on fails")]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+/// Exit status of the test bed where it could not do its own work.
+const BED_FAILED: i32 = 125;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn bed(arguments: &[&str], inside: &[&str]) -> Output {
+    let mut command = Command::new(root().join("tests/systemd/testbed"));
+    command.arg("run").args(arguments).arg("--").args(inside).output().unwrap()
+}
+
+/// Whether a systemd of this suite (`host`: this machine's own) boots here.
+fn boots(os: &str) -> bool {
+    static HOST: OnceLock<bool> = OnceLock::new();
+    static TRIXIE: OnceLock<bool> = OnceLock::new();
+    let known = if os == "host" { &HOST } else { &TRIXIE };
+    *known.get_or_init(|| {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("SKIPPED: units on a real systemd ({os}): needs root");
+            return false;
+        }
+        let tried = bed(&["--os", os], &["true"]);
+        if !tried.status.success() {
+            eprintln!(
+                "SKIPPED: units on a real systemd ({os}): none boots here\n{}",
+                String::from_utf8_lossy(&tried.stderr)
+            );
+        }
+        tried.status.success()
+    })
+}
+
+/// What `make install` installs, of the program under test.
+fn stage() -> &'static Path {
+    static STAGE: OnceLock<PathBuf> = OnceLock::new();
+    STAGE.get_or_init(|| {
+        let folder = tempfile::Builder::new().prefix("klbr-stage").tempdir().unwrap().keep();
+        let installed = Command::new("make")
+            .args(["-s", "install-built", "PREFIX=/usr"])
+            .arg(format!("DESTDIR={}", folder.display()))
+            .arg(format!("BUILT={}", env!("CARGO_BIN_EXE_klbr")))
+            .current_dir(root())
+            .output()
+            .unwrap();
+        assert!(installed.status.success(), "{}", String::from_utf8_lossy(&installed.stderr));
+        folder
+    })
+}
+
+/// Runs a suite inside of a machine of its own.
+fn suite(os: &str, name: &str) {
+    if !boots(os) {
+        return;
+    }
+    let staged = format!("{}:/stage", stage().display());
+    let suites = format!("{}:/suite", root().join("tests/systemd").display());
+    let arguments = ["--os", os, "--bind", &staged, "--bind", &suites, "--cwd", "/suite"];
+    let output = bed(&arguments, &["python3", "-B", "-m", "unittest", "-v", name]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_ne!(output.status.code(), Some(BED_FAILED), "the test bed failed: {said}");
+    assert!(output.status.success(), "{os}, {name}: {said}");
+}
+
+#[test]
+fn the_users_units() {
+    suite("host", "test_user");
+}
+
+#[test]
+fn the_users_units_on_debian_13() {
+    suite("trixie", "test_user");
+}
+
+#[test]
+fn stops_reach_every_descendant() {
+    suite("host", "test_kill");
+}
+
+#[test]
+fn stops_reach_every_descendant_on_debian_13() {
+    suite("trixie", "test_kill");
+}
+
+#[test]
+fn a_worker_is_kept_inside() {
+    suite("host", "test_sandbox");
+}
+
+#[test]
+fn a_worker_is_kept_inside_on_debian_13() {
+    suite("trixie", "test_sandbox");
+}
