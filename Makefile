@@ -92,6 +92,7 @@ install-built:
 	$(PYTHON) -m compileall -q -s '$(DESTDIR)' $(libdir)/python/klbr
 	for page in man/*.[1-8]; do install -Dm644 $$page $(mandir)/man$${page##*.}/$${page##*/}; done
 	for unit in units/*/*; do install -Dm644 $$unit $(unitdir)/$${unit#units/}; done
+	install -Dm644 units/klbr.catalog $(unitdir)/catalog/klbr.catalog
 	sed -i 's,/usr/bin/klbr,$(PREFIX)/bin/klbr,' $(unitdir)/*/klbr*.service
 	install -Dm644 -t $(docdir) README.md ARCHITECTURE.md CHANGELOG.md LICENSE-MIT LICENSE-APACHE
 
@@ -100,6 +101,7 @@ uninstall: ## Removes what `install` installed.
 	rm -f $(bindir)/klbr
 	rm -rf $(libdir) $(docdir)
 	for unit in units/*/*; do rm -f $(unitdir)/$${unit#units/}; done
+	rm -f $(unitdir)/catalog/klbr.catalog
 	for page in man/*.[1-8]; do rm -f $(mandir)/man$${page##*.}/$${page##*/}; done
 
 .PHONY: clean

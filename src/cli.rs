@@ -63,7 +63,7 @@ fn wait_for(client: impl Future<Output = Result<u8, CliError>>) -> Result<u8, Cl
 }
 
 fn serve(places: &Places, asked: &verbs::Serve) -> Result<u8, CliError> {
-    log_to_stderr();
+    crate::serve::log(show::Colours::of(&std::io::stderr()) == show::Colours::Yes);
     crate::serve::run(&crate::serve::ServeOptions {
         config: places.config()?,
         data: places.data()?,
@@ -71,20 +71,6 @@ fn serve(places: &Places, asked: &verbs::Serve) -> Result<u8, CliError> {
         allow_root: asked.allow_root,
     })?;
     Ok(DONE)
-}
-
-/// The host's own log: KLBR_LOG chooses what is in it, such as `debug` or `warn,klbr::route=trace`.
-fn log_to_stderr() {
-    let filter = tracing_subscriber::EnvFilter::builder()
-        .with_default_directive(tracing_subscriber::filter::LevelFilter::INFO.into())
-        .with_env_var("KLBR_LOG")
-        .from_env_lossy();
-    // A program that embeds this one may have a log of its own already.
-    let _ = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(show::Colours::of(&std::io::stderr()) == show::Colours::Yes)
-        .try_init();
 }
 
 fn init(places: &Places, asked: &verbs::Init, output: &mut Output) -> Result<u8, CliError> {

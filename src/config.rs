@@ -35,13 +35,17 @@ pub enum ConfigError {
         /// Its size.
         bytes: u64,
     },
-    /// The file is not what it must be. The source names line and column.
-    #[error("the configuration {path} is not valid")]
+    /// The file is not what it must be. Nothing of its text is repeated: a key may stand in it.
+    #[error("the configuration {path}, line {line}, column {column}: {problem}")]
     Parse {
         /// The file.
         path: PathBuf,
-        /// Where and what.
-        source: Box<toml::de::Error>,
+        /// Counted from 1.
+        line: usize,
+        /// In characters, counted from 1.
+        column: usize,
+        /// What is wrong.
+        problem: String,
     },
     /// A setting is well-formed and means nothing.
     #[error("in {path}, `{setting}` {problem}")]
@@ -260,8 +264,7 @@ impl Config {
 
     /// Parses the text of a configuration file; `path` is for messages and for relative paths.
     pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
-        let mut config: Self = toml::from_str(text)
-            .map_err(|source| ConfigError::Parse { path: path.to_owned(), source: Box::new(source) })?;
+        let mut config: Self = toml::from_str(text).map_err(|error| not_valid(&error, text, path))?;
         config.check().map_err(|(setting, problem)| ConfigError::Setting {
             path: path.to_owned(),
             setting,
@@ -336,6 +339,32 @@ impl RouteConfig {
     }
 }
 
+fn not_valid(error: &toml::de::Error, text: &str, path: &Path) -> ConfigError {
+    let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+    let of_line = before.rsplit('\n').next().unwrap_or_default();
+    ConfigError::Parse {
+        path: path.to_owned(),
+        line: before.matches('\n').count() + 1,
+        column: of_line.chars().count() + 1,
+        problem: without_values(error.message()),
+    }
+}
+
+/// A message such as `invalid type: string "sk-...", expected u64` without what the string was.
+fn without_values(message: &str) -> String {
+    let quoted = [(" \"", '"'), ("unknown variant `", '`')];
+    for (opens, closes) in quoted {
+        if let Some((before, rest)) = message.split_once(opens) {
+            // A string may hold its own quotation mark, a name cannot.
+            let end = if closes == '"' { rest.rsplit_once(closes) } else { rest.split_once(closes) };
+            let named = opens.trim_end_matches(closes).trim_end();
+            let kept = if closes == '"' { "" } else { named };
+            return format!("{before}{kept}{}", end.map_or("", |(_, after)| after));
+        }
+    }
+    message.to_owned()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -343,13 +372,24 @@ mod tests {
     const MANUAL: &str = "workspace = \"/w\"\n[route]\nuse = \"me\"\n[routes.me]\nkind = \"manual\"\n";
 
     fn parse(text: &str) -> Result<Config, String> {
-        Config::parse(text, Path::new("/etc/klbr/klbr.toml")).map_err(|e| match e {
-            ConfigError::Parse { source, .. } => source.to_string(),
-            ConfigError::Read { .. }
-            | ConfigError::TooLarge { .. }
-            | ConfigError::Setting { .. }
-            | ConfigError::NoPython { .. } => e.to_string(),
-        })
+        Config::parse(text, Path::new("/etc/klbr/klbr.toml")).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn an_error_repeats_nothing_that_may_be_a_key() {
+        let cases = [
+            format!("{MANUAL}api_key = \"sk-secret\"\n"),
+            format!("{MANUAL}attempts = \"sk-\\\"secret\"\n"),
+            format!("{MANUAL}api_key_env = sk-secret\n"),
+            format!("{MANUAL}api_key_env = \"sk-secret\n"),
+            format!("{MANUAL}kind = \"sk-secret\"\n"),
+            format!("containment = \"sk-secret\"\n{MANUAL}"),
+        ];
+        for text in cases {
+            let error = parse(&text).unwrap_err();
+            assert!(!error.contains("secret"), "{error}");
+            assert!(error.contains(", line ") && error.contains(", column "), "{error}");
+        }
     }
 
     #[test]

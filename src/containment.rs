@@ -100,6 +100,8 @@ pub struct Exit {
     pub code: Option<i32>,
     /// The signal that ended it.
     pub signal: Option<i32>,
+    /// Whether it was killed because it used more memory than it may; false where nobody can know.
+    pub out_of_memory: bool,
 }
 
 /// A running program with all its descendants.

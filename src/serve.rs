@@ -1,6 +1,8 @@
 //! `klbr serve`, the composition root: open, wire together, run, drain.
 
+mod announce;
 mod contain;
+mod journal;
 mod privilege;
 mod run_folder;
 mod signals;
@@ -14,6 +16,8 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
+use self::announce::Announcer;
+pub use self::journal::start as log;
 use self::signals::{Signals, Wish};
 use crate::cell::HookSlot;
 use crate::config::{Changes, Config, ConfigError, Limits, python_path};
@@ -164,6 +168,7 @@ struct Parts {
     server: Server,
     reloads: mpsc::Receiver<ReloadAsked>,
     store: Store,
+    announcer: Announcer,
 }
 
 impl Parts {
@@ -186,7 +191,8 @@ impl Parts {
             tracing::warn!(message_id = notice::UNENFORCED, setting, "it cannot be enforced here");
         }
         containment.stop_leftovers().await?;
-        let recovered = recover::recover(store).await?;
+        let since = *store.head().borrow();
+        recover::recover(store).await?;
         let (behavior, entrypoints) = policy(store, &data).await?;
         let route = open_route(config, &options.config)?;
         let workshop = Arc::new(Workshop {
@@ -228,11 +234,11 @@ impl Parts {
             message_id = notice::READY,
             socket = %options.socket.display(),
             containment = containment.name(),
-            ?recovered,
             "ready"
         );
+        let announcer = Announcer::start(store.clone(), since);
         notify::ready("ready");
-        Ok(Self { containment, workshop, hooks, host, running, server, reloads, store: store.clone() })
+        Ok(Self { containment, workshop, hooks, host, running, server, reloads, store: store.clone(), announcer })
     }
 
     async fn run(
@@ -323,9 +329,10 @@ impl Parts {
         }
         match self.containment.stop_leftovers().await {
             Ok(0) => {}
-            Ok(stragglers) => tracing::warn!(stragglers, "killed what had not ended"),
+            Ok(stragglers) => tracing::warn!(message_id = notice::HARD_STOP, stragglers, "killed what had not ended"),
             Err(error) => tracing::error!("{error}"),
         }
+        self.announcer.finish().await;
         run_folder::remove(&self.workshop.run);
     }
 

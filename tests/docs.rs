@@ -74,7 +74,7 @@ fn settings(table: &str) -> Vec<String> {
         .replace("[route]\nuse = \"r\"\n[routes.r]\nkind = \"manual\"\n[route]", "[routes.r]\n[route]"),
     };
     let error = Config::parse(&text, Path::new("/klbr.toml")).unwrap_err();
-    let shown = format!("{:?}", std::error::Error::source(&error).unwrap().to_string());
+    let shown = format!("{:?}", error.to_string());
     let (_, expected) = shown.split_once("expected").unwrap_or_else(|| panic!("{shown}"));
     expected.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
@@ -176,5 +176,32 @@ fn the_pages_have_no_faults_of_form() {
 
         // A wide terminal shows wide tables; everything else is a fault.
         assert!(faults.iter().all(|line| line.starts_with("warning: file")), "{name}: {complaints}");
+    }
+}
+
+#[test]
+fn every_notice_of_the_journal_is_in_the_catalog_and_no_other() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("units/klbr.catalog");
+    let text = std::fs::read_to_string(path).unwrap();
+    let entries: Vec<(&str, &str)> =
+        text.split("\n-- ").skip(1).map(|entry| entry.split_once('\n').unwrap()).collect();
+
+    let listed: BTreeSet<&str> = entries.iter().map(|(id, _)| *id).collect();
+    let known: BTreeSet<&str> = klbr::notice::ALL.iter().map(|(_, id)| *id).collect();
+    assert_eq!(listed, known);
+    assert_eq!((known.len(), entries.len()), (klbr::notice::ALL.len(), klbr::notice::ALL.len()));
+    let commands = commands(&help(&[]));
+    for (id, entry) in entries {
+        assert!(entry.starts_with("Subject: "), "{id}");
+        let (_, explanation) = entry.split_once("\n\n").unwrap();
+        assert!(explanation.trim().len() > 80, "{id} says too little");
+        for (at, _) in explanation.match_indices("klbr ") {
+            let before = explanation[..at].chars().next_back();
+            let word = explanation[at + 5..].split(|c: char| !c.is_ascii_lowercase()).next().unwrap();
+            // A command stands between backquotes, or alone after a colon.
+            if before == Some('`') || explanation[..at].ends_with(":\n") {
+                assert!(commands.iter().any(|command| command == word), "{id}: there is no `klbr {word}`");
+            }
+        }
     }
 }

@@ -101,3 +101,13 @@ fn a_worker_is_kept_inside() {
 fn a_worker_is_kept_inside_on_debian_13() {
     suite("trixie", "test_sandbox");
 }
+
+#[test]
+fn the_journal_tells_a_turn() {
+    suite("host", "test_journal");
+}
+
+#[test]
+fn the_journal_tells_a_turn_on_debian_13() {
+    suite("trixie", "test_journal");
+}

@@ -227,9 +227,9 @@ impl ProcessLife {
         let swept = tokio::task::spawn_blocking(kill_until_gone(self.unit.clone(), find)).await;
         match swept {
             Ok(Ok(0)) => {}
-            Ok(Ok(killed)) => tracing::warn!(unit = %self.unit, killed, "killed what its shim had left"),
-            Ok(Err(error)) => tracing::error!(unit = %self.unit, "{error}"),
-            Err(_) => tracing::error!(unit = %self.unit, "the sweep for orphans panicked"),
+            Ok(Ok(killed)) => tracing::warn!(klbr_unit = %self.unit, killed, "killed what its shim had left"),
+            Ok(Err(error)) => tracing::error!(klbr_unit = %self.unit, "{error}"),
+            Err(_) => tracing::error!(klbr_unit = %self.unit, "the sweep for orphans panicked"),
         }
     }
 }
@@ -250,5 +250,9 @@ fn strays(shims: &Shims) -> Vec<Process> {
 
 fn exit_of(status: Option<ExitStatus>) -> Exit {
     use std::os::unix::process::ExitStatusExt as _;
-    Exit { code: status.and_then(|status| status.code()), signal: status.and_then(|status| status.signal()) }
+    Exit {
+        code: status.and_then(|status| status.code()),
+        signal: status.and_then(|status| status.signal()),
+        out_of_memory: false,
+    }
 }

@@ -17,6 +17,7 @@ use crate::config::FinalText;
 use crate::event::{Body, NewEvent, ResetReason, TurnStarted, Wake, WakeCause};
 use crate::id::{GenerationId, SessionId};
 use crate::limits::EXEC_QUEUE_MAX;
+use crate::notice;
 use crate::requests::Services;
 use crate::route::Route;
 use crate::worker::{Started, StopReason, Workbench, WorkerEvent};
@@ -204,12 +205,17 @@ impl Coordinator {
             Ok(started) => started,
             Err(error) => {
                 let problem = format!("the workbench could not be started: {error}");
-                tracing::error!(generation = %spec.generation, unit = %spec.unit, "{problem}");
+                tracing::error!(
+                    message_id = notice::WORKER_FAILED,
+                    klbr_session = %self.session,
+                    klbr_generation = %spec.generation,
+                    klbr_unit = %spec.unit,
+                    "{problem}"
+                );
                 return Ok(Err(problem));
             }
         };
         let event = self.workshop.reset_event(&spec, &hello, self.reset_reason, self.namespace_lost);
-        tracing::info!(session = %self.session, generation = %spec.generation, unit = %spec.unit, "workbench started");
         self.bench = Some(Bench { workbench, events, generation: spec.generation, unit: spec.unit });
         self.show_bench();
         Ok(Ok(event))

@@ -18,8 +18,14 @@ pub(super) async fn final_text(
     for (index, part) in parts(text).into_iter().enumerate() {
         match local::send(services, &caller, part_id(index)?, part.to_owned()).await {
             Ok(_) => {}
-            Err(Refusal { message, .. }) => {
-                tracing::error!(%session, response = %response, "a turn's last text was not delivered: {message}");
+            // Its words may be the policy's: they are not for the journal.
+            Err(Refusal { code, .. }) => {
+                tracing::error!(
+                    klbr_session = %session,
+                    klbr_event = %response,
+                    ?code,
+                    "a turn's last text was not delivered"
+                );
             }
         }
     }

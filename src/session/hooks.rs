@@ -8,6 +8,7 @@ use super::generation::{Workshop, ended_event};
 use crate::cell::Role;
 use crate::event::{BehaviorActivated, ResetReason};
 use crate::id::{GenerationId, SessionId};
+use crate::notice;
 use crate::store::StoreError;
 use crate::worker::hooks::HooksNotice;
 
@@ -45,7 +46,12 @@ pub(super) async fn keep(
                 if open.take().is_some_and(|running| running == generation) {
                     workshop.store.append(ended_event(&session, Role::Hooks, &generation, &ended)).await?;
                 } else {
-                    tracing::error!(%generation, "the hook worker did not start: {}", ended.detail);
+                    tracing::error!(
+                        message_id = notice::WORKER_FAILED,
+                        klbr_generation = %generation,
+                        "the hook worker did not start: {}",
+                        ended.detail
+                    );
                 }
             }
         }

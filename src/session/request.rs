@@ -224,7 +224,6 @@ impl Coordinator {
 
     async fn failed(&mut self, request: EventId, failure: Failure) -> Result<Asked, SessionError> {
         let class = failure.class.as_str();
-        tracing::warn!(session = %self.session, class, attempts = failure.attempts, "the route failed");
         let failed = ModelFailed {
             request,
             class: class.to_owned(),

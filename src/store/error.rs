@@ -5,6 +5,8 @@ use std::sync::{Arc, OnceLock};
 
 use rusqlite::ErrorCode;
 
+use crate::notice;
+
 /// Why the log cannot be opened, read or written.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum StoreError {
@@ -218,7 +220,7 @@ impl FirstFailure {
     /// Remembers the first one, and tells the journal once.
     pub(super) fn remember(&self, error: &StoreError) {
         if self.0.set(error.clone()).is_ok() {
-            tracing::error!("no event is written from here on: {error}");
+            tracing::error!(message_id = notice::LOG_FAILED, "no event is written from here on: {error}");
         }
     }
 }

@@ -195,6 +195,11 @@ impl Process {
             Some(exit) => exit,
             None => self.life.kill().await,
         };
+        // Only where it was not us who ended it.
+        let reason = match reason {
+            EndReason::Exited | EndReason::Protocol if exit.out_of_memory => EndReason::OutOfMemory,
+            reason => reason,
+        };
         let (stdout_tail, stderr_tail) = tokio::join!(self.stdout.finish(), self.stderr.finish());
         let mut detail = reason.words().to_owned();
         if let Some(problem) = problem {

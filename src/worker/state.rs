@@ -22,6 +22,8 @@ pub enum EndReason {
     Stopped(StopReason),
     /// By itself.
     Exited,
+    /// It used more memory than `sandbox.memory_max`.
+    OutOfMemory,
     /// It spoke against the protocol.
     Protocol,
     /// It did not say hello in time.
@@ -42,6 +44,7 @@ impl EndReason {
             Self::Stopped(StopReason::HostStopping) => "host_stopping",
             Self::Stopped(StopReason::Retired) => "retired",
             Self::Exited => "exited",
+            Self::OutOfMemory => "out_of_memory",
             Self::Protocol => "protocol",
             Self::HelloTimeout => "hello_timeout",
             Self::InterruptGrace => "interrupt_grace",
@@ -57,6 +60,7 @@ impl EndReason {
             Self::Stopped(StopReason::HostStopping) => "the host was stopped",
             Self::Stopped(StopReason::Retired) => "it was not needed any more",
             Self::Exited => "it ended by itself",
+            Self::OutOfMemory => "it used more memory than sandbox.memory_max allows",
             Self::Protocol => "it spoke against the protocol",
             Self::HelloTimeout => "it was not ready in time",
             Self::InterruptGrace => "the interrupted cell did not end within limits.interrupt_grace_ms",

@@ -20,6 +20,8 @@ const START_MAX: Duration = Duration::from_secs(20);
 const LOOK_PAUSE: Duration = Duration::from_millis(1);
 /// The signal of a hard stop.
 const SIGKILL: i32 = 9;
+/// What the manager calls the end of a unit of which the kernel killed a process for its memory.
+const OUT_OF_MEMORY: &str = "oom-kill";
 /// `CLD_EXITED` of waitid(2), which ExecMainCode has.
 const EXITED: i32 = 1;
 
@@ -194,7 +196,7 @@ impl Manager {
     /// How a unit's program ended; nothing where the manager does not know.
     pub(super) async fn exit_of(&self, name: &str) -> Exit {
         self.try_exit_of(name).await.unwrap_or_else(|error| {
-            tracing::warn!(unit = name, "how it ended is not known: {}", chain(&error));
+            tracing::warn!(klbr_unit = name, "how it ended is not known: {}", chain(&error));
             Exit::default()
         })
     }
@@ -206,10 +208,9 @@ impl Manager {
             let code: i32 = self.property("say an end", &path, SERVICE, "ExecMainCode").await?;
             if code != 0 {
                 let status: i32 = self.property("say a status", &path, SERVICE, "ExecMainStatus").await?;
-                return Ok(match code {
-                    EXITED => Exit { code: Some(status), signal: None },
-                    _ => Exit { code: None, signal: Some(status) },
-                });
+                let result: String = self.property("say a result", &path, SERVICE, "Result").await?;
+                let (code, signal) = if code == EXITED { (Some(status), None) } else { (None, Some(status)) };
+                return Ok(Exit { code, signal, out_of_memory: result == OUT_OF_MEMORY });
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }

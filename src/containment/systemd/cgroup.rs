@@ -66,7 +66,7 @@ impl ControlGroup {
             if std::fs::write(self.folder.join("cgroup.kill"), "1").is_err() {
                 if let Err(error) = manager.kill(unit).await {
                     tracing::debug!(
-                        unit,
+                        klbr_unit = unit,
                         error = &error as &dyn std::error::Error,
                         "it is not killed by the manager"
                     );
