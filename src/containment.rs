@@ -2,6 +2,7 @@
 //!
 //! Must not know what runs inside, or why it is stopped.
 
+pub mod probe;
 pub mod process;
 pub mod shim;
 pub mod systemd;

@@ -9,6 +9,10 @@ fn main() -> ExitCode {
     if arguments.get(1).is_some_and(|verb| verb == "contain") {
         return klbr::containment::shim::run(&arguments[2..]);
     }
+    // Inside a worker's sandbox there is little to read a command line with.
+    if arguments.get(1).is_some_and(|verb| verb == "probe") {
+        return klbr::containment::probe::run(&arguments[2..]);
+    }
     match klbr::cli::run(arguments) {
         Ok(status) => ExitCode::from(status),
         Err(error) => {

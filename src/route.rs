@@ -35,6 +35,17 @@ pub enum RouteError {
         /// The variable.
         variable: String,
     },
+    /// A credential is named, and no service manager gave any.
+    #[error(
+        "route {route}: the service manager gave no credentials; give the service LoadCredential={credential}:PATH, \
+         which api_key_credential names"
+    )]
+    NoCredentials {
+        /// The route.
+        route: String,
+        /// The credential.
+        credential: String,
+    },
     /// The named credential cannot be read.
     #[error(
         "route {route}: the credential {path} cannot be read; give it to the service with LoadCredential="

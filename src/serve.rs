@@ -238,7 +238,17 @@ impl Parts {
         );
         let announcer = Announcer::start(store.clone(), since);
         notify::ready("ready");
-        Ok(Self { containment, workshop, hooks, host, running, server, reloads, store: store.clone(), announcer })
+        Ok(Self {
+            containment,
+            workshop,
+            hooks,
+            host,
+            running,
+            server,
+            reloads,
+            store: store.clone(),
+            announcer,
+        })
     }
 
     async fn run(
@@ -329,7 +339,9 @@ impl Parts {
         }
         match self.containment.stop_leftovers().await {
             Ok(0) => {}
-            Ok(stragglers) => tracing::warn!(message_id = notice::HARD_STOP, stragglers, "killed what had not ended"),
+            Ok(stragglers) => {
+                tracing::warn!(message_id = notice::HARD_STOP, stragglers, "killed what had not ended");
+            }
             Err(error) => tracing::error!("{error}"),
         }
         self.announcer.finish().await;

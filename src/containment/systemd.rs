@@ -8,16 +8,21 @@ mod bus;
 mod cgroup;
 mod properties;
 
+use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::pipe;
 
 use self::bus::Manager;
 use self::cgroup::ControlGroup;
 pub use self::properties::Surroundings;
+use super::probe::Check;
 use super::process::ProcessContainment;
 use super::{
     Boxed, Contained, Containment, ContainmentError, DATA_VARIABLE, Exit, Launch, Life, UNIT_VARIABLE,
@@ -28,6 +33,12 @@ use crate::config::Sandbox;
 pub const SLICE: &str = "klbr-workers.slice";
 /// What every unit of a generation is named like.
 const UNITS: &str = "klbr-gen-*.service";
+/// The first version that has `PrivatePIDs=`.
+const PRIVATE_PIDS_SINCE: u32 = 257;
+/// What is read of a probe.
+const PROBE_BYTES_MAX: u64 = 65_536;
+/// A unit name is used once.
+static PROBES: AtomicU32 = AtomicU32::new(0);
 
 /// See the module.
 pub struct SystemdContainment {
@@ -36,6 +47,10 @@ pub struct SystemdContainment {
     sandbox: Sandbox,
     surroundings: Surroundings,
     manager: Arc<Manager>,
+    /// Whether a worker sees its own processes only.
+    private_pids: bool,
+    /// What the probe found.
+    unenforced: Vec<String>,
     /// What is left of a host that had no service manager is found by its environment still.
     last_line: ProcessContainment,
 }
@@ -53,25 +68,60 @@ impl SystemdContainment {
             .map_err(|source| ContainmentError::SetUp { doing: "find this program's own file", source })?;
         let manager = Arc::new(Manager::connect().await?);
         let (data_tag, sandbox) = (data_tag.to_owned(), sandbox.clone());
-        let containment = Self { program, data_tag, sandbox, surroundings, manager, last_line };
-        containment.probe().await?;
+        let private_pids = manager.version().await? >= PRIVATE_PIDS_SINCE;
+        let mut containment = Self {
+            program,
+            data_tag,
+            sandbox,
+            surroundings,
+            manager,
+            last_line,
+            private_pids,
+            unenforced: Vec::new(),
+        };
+        let unenforced = match containment.probe().await {
+            // Where the kernel lets no new /proc be mounted, such as inside of some containers.
+            Err(ContainmentError::Failed { .. }) if private_pids => {
+                containment.private_pids = false;
+                containment.probe().await?
+            }
+            other => other?,
+        };
+        containment.unenforced = unenforced;
         Ok(containment)
     }
 
-    async fn probe(&self) -> Result<(), ContainmentError> {
+    /// What of the sandbox does not hold, as a throw-away worker finds it.
+    async fn probe(&self) -> Result<Vec<String>, ContainmentError> {
+        let checks = properties::checks(&self.sandbox, &self.surroundings);
+        let mut argv: Vec<OsString> = vec![self.program.clone().into(), "probe".into()];
+        argv.extend(checks.iter().map(|check| check.argument().into()));
         let launch = Launch {
-            unit: format!("klbr-gen-0-{:08x}", std::process::id()),
-            argv: vec!["/bin/true".into()],
+            unit: format!(
+                "klbr-gen-0-{:08x}",
+                PROBES.fetch_add(1, Ordering::Relaxed) ^ std::process::id() << 8
+            ),
+            argv,
             env: vec![],
             cwd: self.surroundings.workspace.clone(),
             read_only: vec![],
             read_write: vec![],
         };
         let unit = launch.unit.clone();
+        let failed = |result| ContainmentError::Failed { unit, result };
         let mut contained = self.launch(launch).await?;
-        match contained.life.wait().await {
-            Exit { code: Some(0), .. } => Ok(()),
-            exit => Err(ContainmentError::Failed { unit, result: format!("the probe ended with {exit:?}") }),
+        let (exit, said, complained) = tokio::join!(
+            contained.life.wait(),
+            last_words(&mut contained.stdout),
+            last_words(&mut contained.stderr)
+        );
+        match exit.code {
+            Some(0) => {
+                let found = checks.iter().filter(|check| said.lines().any(|line| line == check.argument()));
+                let promises: BTreeSet<String> = found.map(Check::promise).collect();
+                Ok(promises.into_iter().collect())
+            }
+            _ => Err(failed(format!("the probe ended with {exit:?}; it wrote: {}", complained.trim()))),
         }
     }
 
@@ -93,6 +143,7 @@ impl SystemdContainment {
             &self.sandbox,
             &self.surroundings,
             &foreign,
+            self.private_pids,
             [&stdin, &stdout, &stderr],
         );
         self.manager.start(&name, properties).await?;
@@ -124,6 +175,14 @@ impl SystemdContainment {
     }
 }
 
+/// All that is written until nobody can write any more, within a bound of memory.
+async fn last_words(output: &mut pipe::Receiver) -> String {
+    let mut text = Vec::new();
+    // What cannot be read was not said.
+    let _ = output.take(PROBE_BYTES_MAX).read_to_end(&mut text).await;
+    String::from_utf8_lossy(&text).into_owned()
+}
+
 /// The reading and the writing end of a pipe.
 fn pair() -> std::io::Result<(OwnedFd, OwnedFd)> {
     Ok(rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?)
@@ -135,16 +194,7 @@ impl Containment for SystemdContainment {
     }
 
     fn unenforced(&self) -> Vec<String> {
-        let mut names = Vec::new();
-        let controllers = cgroup::controllers();
-        let has = |name: &str| controllers.iter().any(|controller| controller == name);
-        if self.sandbox.memory_max.is_some() && !has("memory") {
-            names.push("sandbox.memory_max".to_owned());
-        }
-        if self.sandbox.tasks_max.is_some() && !has("pids") {
-            names.push("sandbox.tasks_max".to_owned());
-        }
-        names
+        self.unenforced.clone()
     }
 
     fn start(&self, launch: Launch) -> Boxed<'_, Result<Contained, ContainmentError>> {

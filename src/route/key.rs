@@ -19,7 +19,9 @@ impl ApiKey {
             return Self::parse(name, &text, variable).map(Some);
         }
         let Some(credential) = &config.api_key_credential else { return Ok(None) };
-        let folder = std::env::var_os("CREDENTIALS_DIRECTORY").map(PathBuf::from).unwrap_or_default();
+        let Some(folder) = std::env::var_os("CREDENTIALS_DIRECTORY").map(PathBuf::from) else {
+            return Err(RouteError::NoCredentials { route: route(), credential: credential.clone() });
+        };
         let path = folder.join(credential);
         let text = std::fs::read_to_string(&path).map_err(|source| RouteError::Credential {
             route: route(),

@@ -43,7 +43,10 @@ impl Announcer {
         let (finish, finished) = oneshot::channel();
         let task = tokio::spawn(async move {
             if let Err(error) = follow(&store, since, finished).await {
-                tracing::warn!(error = &error as &dyn std::error::Error, "the journal misses what the log says");
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "the journal misses what the log says"
+                );
             }
         });
         Self { finish, task }
@@ -63,8 +66,7 @@ async fn follow(
     since: EventId,
     mut finished: oneshot::Receiver<()>,
 ) -> Result<(), StoreError> {
-    let filter =
-        EventFilter { session: None, kinds: KINDS.iter().map(|kind| (*kind).to_owned()).collect() };
+    let filter = EventFilter { session: None, kinds: KINDS.iter().map(|kind| (*kind).to_owned()).collect() };
     let mut head = store.head();
     let mut told = since;
     let mut units = Units::new();
@@ -168,7 +170,11 @@ fn line(event: &Event, units: &mut Units) -> Option<Line> {
         }
         Body::TurnStarted(started) => {
             line.turn = Some(started.turn);
-            (Level::Info, notice::TURN_STARTED, format!("turn {} begins: {}", started.turn, name(&started.cause)))
+            (
+                Level::Info,
+                notice::TURN_STARTED,
+                format!("turn {} begins: {}", started.turn, name(&started.cause)),
+            )
         }
         Body::WaitAccepted(wait) => {
             line.turn = wait.turn;

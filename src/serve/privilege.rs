@@ -14,9 +14,12 @@ const NEEDED_BY_ROOT: CapabilitySet = CapabilitySet::KILL
     .union(CapabilitySet::SYS_PTRACE)
     .union(CapabilitySet::SYS_NICE);
 
-/// Drops every capability that a host does not need, for all that it starts too. Root is refused
-/// where nobody said that it is meant.
+/// Closes the process to its neighbours, and drops every capability that a host does not need, for all
+/// that it starts too. Root is refused where nobody said that it is meant.
 pub(super) fn drop_what_is_not_needed(allow_root: bool) -> Result<(), ServeError> {
+    // No core dump, and no look into its memory or its environment by another process of the same user.
+    rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)
+        .map_err(ServeError::privilege)?;
     let is_root = rustix::process::geteuid().is_root();
     if is_root && !allow_root {
         return Err(ServeError::Root);

@@ -47,6 +47,10 @@ def until(what: str, holds: Callable[[], Any], patience: float = PATIENCE) -> An
         time.sleep(0.02)
 
 
+def systemd_version() -> int:
+    return int(run("systemctl", "--version").stdout.split()[1])
+
+
 def install(scope: str) -> None:
     """What `make install` staged, and what a container cannot do taken out of the units of `scope`."""
     if not Path("/usr/bin/klbr").exists():

@@ -6,7 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
-from machine import MANUAL, UserMachine
+from machine import MANUAL, UserMachine, systemd_version
 
 
 class Inside(UserMachine):
@@ -64,6 +64,27 @@ class Inside(UserMachine):
             self.cell("import re; re.findall('NoNewPrivs:\\t(.*)', open('/proc/self/status').read())"),
             "['1']",
         )
+
+    def test_the_host_can_be_signalled_only_by_what_an_old_manager_starts(self) -> None:
+        self.up()
+        host = self.host_pid()
+        tried = self.cell(f"import os; os.kill({host}, 0)")
+        # Contained, not adversarial: before 257 it is the same user's process, and status says so.
+        self.assertEqual("Error" in tried, systemd_version() >= 257, tried)
+        for file in ("environ", "mem", "maps", "fd/0"):
+            read = self.cell(f"open('/proc/{host}/{file}', 'rb').read(1)")
+            self.assertRegex(read, "PermissionError|FileNotFoundError", file)
+
+    def test_what_is_not_enforced_here_is_named(self) -> None:
+        self.configure(MANUAL + '[sandbox]\nmemory_max = "512M"\ntasks_max = 256\nnetwork = false\n')
+        self.systemctl("start", "klbr.socket")
+        named = self.objects("status")[0]["unenforced"]
+        controllers = Path(f"/sys/fs/cgroup/{self.show('klbr.service', 'ControlGroup')}/cgroup.controllers")
+        has = controllers.read_text().split()
+        for setting, controller in (("sandbox.memory_max", "memory"), ("sandbox.tasks_max", "pids")):
+            self.assertEqual(setting in named, controller not in has, named)
+        self.assertNotIn("sandbox.network", named)
+        self.assertEqual(self.cell("6 * 7"), "42")
 
     def test_the_settings_of_the_sandbox_are_in_force(self) -> None:
         public = self.home / "public"

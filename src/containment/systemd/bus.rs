@@ -106,6 +106,13 @@ impl Manager {
         T::try_from(value).map_err(|error| wrong(zbus::Error::Variant(error.into())))
     }
 
+    /// The manager's version: 252 of `252.39-1~deb12u1`. One that says nothing is an old one.
+    pub(super) async fn version(&self) -> Result<u32, ContainmentError> {
+        let text: String = self.property("say its version", PATH, MANAGER, "Version").await?;
+        let digits: String = text.trim_start_matches('v').chars().take_while(char::is_ascii_digit).collect();
+        Ok(digits.parse().unwrap_or(0))
+    }
+
     /// The variables that the manager gives to every unit.
     pub(super) async fn environment(&self) -> Result<Vec<String>, ContainmentError> {
         self.property("say its environment", PATH, MANAGER, "Environment").await

@@ -94,11 +94,3 @@ fn read_again(events: &OwnedFd) {
     // Its content is read by path: this only tells the kernel that the news were seen.
     let _ = rustix::io::pread(events, &mut [0_u8; 128], 0);
 }
-
-/// The controllers that this process's own group has.
-pub(super) fn controllers() -> Vec<String> {
-    let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let name = own.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or("/").to_owned();
-    let listed = std::fs::read_to_string(ControlGroup::of(&name).folder.join("cgroup.controllers"));
-    listed.unwrap_or_default().split_whitespace().map(str::to_owned).collect()
-}

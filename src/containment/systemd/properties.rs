@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use zbus::zvariant::{Fd, Value};
 
 use super::super::Launch;
+use super::super::probe::Check;
 use super::SLICE;
 use super::bus::Properties;
 use crate::config::{Sandbox, SandboxHome};
@@ -36,6 +37,9 @@ const NOT_FOR_WORKERS: &[&str] = &[
     "SYSTEMD_EXEC_PID",
     "SSH_AUTH_SOCK",
 ];
+
+/// What of a home directory no worker reads.
+const SECRETS: &[&str] = &[".ssh", ".gnupg", ".netrc", ".config/klbr", ".aws", ".kube"];
 
 /// Places around a host that its workers are kept from, or need.
 #[derive(Debug, Clone)]
@@ -68,6 +72,7 @@ pub(super) fn of<'a>(
     sandbox: &Sandbox,
     around: &Surroundings,
     foreign: &[String],
+    private_pids: bool,
     [stdin, stdout, stderr]: [&'a OwnedFd; 3],
 ) -> Properties<'a> {
     let mut properties: Properties<'a> = vec![
@@ -81,7 +86,8 @@ pub(super) fn of<'a>(
         ("Nice", 10_i32.into()),
         ("UMask", 0o077_u32.into()),
         ("LimitCORE", 0_u64.into()),
-        ("ExecStart", Value::from(vec![(text(program), command(launch, program), false)])),
+        // An argument may have a dollar sign.
+        ("ExecStartEx", Value::from(vec![(text(program), command(launch, program), vec!["no-env-expand"])])),
         ("Environment", Value::from(variables(launch))),
         ("UnsetEnvironment", Value::from(unset(launch, foreign))),
         ("WorkingDirectory", text(&launch.cwd).into()),
@@ -97,6 +103,9 @@ pub(super) fn of<'a>(
     let mut families = vec!["AF_UNIX", "AF_NETLINK"];
     if sandbox.network {
         families.extend(["AF_INET", "AF_INET6"]);
+    }
+    if private_pids {
+        properties.push(("PrivatePIDs", "yes".into()));
     }
     properties.push(("PrivateNetwork", (!sandbox.network).into()));
     properties.push(("RestrictAddressFamilies", Value::from((true, families))));
@@ -140,6 +149,42 @@ fn privileges<'a>() -> Properties<'a> {
     properties
 }
 
+/// What a probe inside of such a unit is to find.
+pub(super) fn checks(sandbox: &Sandbox, around: &Surroundings) -> Vec<Check> {
+    let mut checks = vec![Check::ControlGroup, Check::Privileges, Check::Signal(std::process::id())];
+    checks.extend([around.data.join("klbr.db"), around.config.clone()].map(Check::Hidden));
+    checks.push(Check::Socket(around.socket.clone()));
+    checks.push(Check::Socket("/run/dbus/system_bus_socket".into()));
+    if let Some(runtime) = &around.runtime {
+        let below = ["bus", "systemd/private", "klbr.sock"];
+        checks.extend(below.into_iter().map(|name| Check::Socket(runtime.join(name))));
+    }
+    if let Some(home) = &around.home {
+        match sandbox.home {
+            SandboxHome::Hidden => checks.push(Check::Emptied(home.clone())),
+            SandboxHome::ReadOnly => checks.push(Check::Unwritable(home.clone())),
+            SandboxHome::ReadWrite => {}
+        }
+        if sandbox.home != SandboxHome::Hidden {
+            // The data directory is an empty one instead, which can be opened.
+            let secrets = SECRETS.iter().map(|name| home.join(name)).filter(|path| *path != around.data);
+            checks.extend(secrets.map(Check::Hidden));
+        }
+    }
+    if !sandbox.network {
+        checks.push(Check::Network);
+    }
+    if let Some(value) = sandbox.memory_max_bytes() {
+        checks.push(Check::Limit { file: "memory.max", value });
+    }
+    if let Some(value) = sandbox.tasks_max {
+        checks.push(Check::Limit { file: "pids.max", value });
+    }
+    // What cannot be written as an argument cannot be tried.
+    checks.retain(|check| !check.argument().contains(['\n', char::REPLACEMENT_CHARACTER]));
+    checks
+}
+
 /// What of the file system is there.
 fn files<'a>(launch: &Launch, program: &Path, sandbox: &Sandbox, around: &Surroundings) -> Properties<'a> {
     let home = match sandbox.home {
@@ -167,8 +212,7 @@ fn files<'a>(launch: &Launch, program: &Path, sandbox: &Sandbox, around: &Surrou
         hidden.extend(below.into_iter().map(|name| runtime.join(name)));
     }
     if let (Some(folder), true) = (&around.home, sandbox.home != SandboxHome::Hidden) {
-        let secrets = [".ssh", ".gnupg", ".netrc", ".config/klbr", ".aws", ".kube"];
-        hidden.extend(secrets.into_iter().map(|name| folder.join(name)));
+        hidden.extend(SECRETS.iter().map(|name| folder.join(name)));
     }
     // The data directory is an empty one, in which only what this launch names is there.
     let covered = |path: &PathBuf| path.starts_with(&around.data);
