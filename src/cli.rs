@@ -3,6 +3,7 @@
 //! Thin: it speaks to the operator socket, and only `init` and `serve` touch anything else. Must not
 //! know the log.
 
+mod doctor;
 mod error;
 mod exec;
 mod held;
@@ -43,6 +44,7 @@ pub fn run(arguments: Vec<OsString>) -> Result<u8, CliError> {
         Verb::Exec(asked) => wait_for(exec::run(&places, asked, &mut output)),
         Verb::Log(asked) => wait_for(log::log(&places, asked, &mut output)),
         Verb::Status {} => wait_for(status::run(&places, &mut output)),
+        Verb::Doctor {} => wait_for(doctor::run(&places, &mut output)),
         Verb::Reload {} => wait_for(reload::run(&places, &mut output)),
         Verb::Interrupt {} => wait_for(held::interrupt(&places, &mut output)),
         Verb::Reset {} => wait_for(held::reset(&places, &mut output)),

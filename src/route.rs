@@ -233,6 +233,15 @@ impl Route {
         self.inner.context_tokens
     }
 
+    /// Whether the server answers and takes the key, asked once for its list of models. A server that
+    /// has no such list answers too.
+    pub async fn reach(&self) -> Result<(), Failure> {
+        match &self.inner.kind {
+            Kind::Http(http) => http.reach().await,
+            Kind::Manual | Kind::Script(_) => Ok(()),
+        }
+    }
+
     /// Asks, and asks again where that can help. Dropping the future ends the request.
     pub async fn ask(&self, question: Question) -> Result<Answer, Failure> {
         match &self.inner.kind {

@@ -2,6 +2,7 @@
 
 mod announce;
 mod contain;
+pub mod doctor;
 mod journal;
 mod privilege;
 mod run_folder;

@@ -76,6 +76,8 @@ pub(super) enum Verb {
     Log(Log),
     /// Show what runs and waits, or why nothing does
     Status {},
+    /// Look at all that a host needs, and say what to do about what is missing
+    Doctor {},
     /// Read the configuration again; a bad one is refused, and the old one stays in force
     Reload {},
     /// Interrupt what the session is doing; its workbench stays

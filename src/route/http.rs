@@ -17,6 +17,9 @@ use super::{Answer, Question, RouteError};
 use crate::config::RouteConfig;
 use crate::limits::{ROUTE_BODY_BYTES_MAX, ROUTE_ERROR_BYTES_MAX};
 
+/// Longest time to wait when only the server's presence is asked for.
+const REACH_MAX: Duration = Duration::from_secs(10);
+
 /// One endpoint.
 pub(super) struct Http {
     name: String,
@@ -66,6 +69,27 @@ impl Http {
                 }
             }
             attempt += 1;
+        }
+    }
+
+    /// Whether the server answers, and takes the key.
+    pub(super) async fn reach(&self) -> Result<(), Failure> {
+        let models = format!("{}/models", self.url.trim_end_matches("/chat/completions"));
+        let mut request = self.client()?.get(models);
+        if let Some(key) = &self.key {
+            request = request.header(AUTHORIZATION, key.authorization());
+        }
+        let response = match tokio::time::timeout(REACH_MAX.min(self.idle), request.send()).await {
+            Ok(Ok(response)) => response,
+            Ok(Err(error)) => return Err(self.explain(self.broken(&error))),
+            Err(_) => {
+                let message = format!("{} said nothing for {} s", self.url, REACH_MAX.as_secs());
+                return Err(Failure::new(FailureClass::TimedOut, message));
+            }
+        };
+        match response.status().as_u16() {
+            300..=399 | 401..=403 | 500..=599 => Err(self.explain(self.refused(response).await)),
+            _ => Ok(()),
         }
     }
 

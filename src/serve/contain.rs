@@ -41,7 +41,7 @@ fn process(config: &Config, data_tag: &str) -> Result<ProcessContainment, Contai
     Ok(ProcessContainment::new(program, data_tag, Orphans::All)?.with_sandbox(&config.sandbox))
 }
 
-async fn systemd(
+pub(super) async fn systemd(
     config: &Config,
     data_tag: &str,
     around: Surroundings,

@@ -69,7 +69,7 @@ class Journal(UserMachine):
         self.assertRegex(cell["MESSAGE"], r"^a cell ended after \d+ ms: error$")
         started = told[ids.index(WORKER_STARTED)]
         self.assertEqual(started["PRIORITY"], "5")
-        kinds = {row["id"]: row["kind"] for row in self.objects("log")}
+        kinds = {row["event_id"]: row["kind"] for row in self.objects("log")}
         self.assertEqual(kinds[int(cell["KLBR_EVENT"])], "cell.completed")
 
     def test_no_word_of_model_or_operator_is_in_it(self) -> None:
