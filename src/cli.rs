@@ -9,6 +9,7 @@ mod exec;
 mod held;
 mod log;
 mod places;
+mod reach;
 mod reload;
 mod send;
 mod show;

@@ -111,3 +111,13 @@ fn the_journal_tells_a_turn() {
 fn the_journal_tells_a_turn_on_debian_13() {
     suite("trixie", "test_journal");
 }
+
+#[test]
+fn what_is_missing_is_said() {
+    suite("host", "test_without");
+}
+
+#[test]
+fn what_is_missing_is_said_on_debian_13() {
+    suite("trixie", "test_without");
+}

@@ -1,5 +1,7 @@
 //! `klbr doctor`: what a host needs, and what to do about what is missing.
 
+use std::time::Duration;
+
 use serde::Deserialize;
 use serde_json::json;
 
@@ -11,6 +13,9 @@ use super::{DONE, FAILED};
 use crate::operator::client::{ClientError, Connection};
 use crate::serve::ServeOptions;
 use crate::serve::doctor::{Finding, Verdict, examine, held_by};
+
+/// Silence that makes a host one that does not answer; a start takes less.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
 
 pub(super) async fn run(places: &Places, output: &mut Output) -> Result<u8, CliError> {
     let host = host(places).await;
@@ -49,8 +54,13 @@ async fn host(places: &Places) -> Option<Vec<Finding>> {
         containment: String,
         unenforced: Vec<String>,
     }
-    let answer: Result<Answer, ClientError> =
-        async { Connection::open(&places.socket()).await?.call("Status", json!({})).await }.await;
+    let asked = async { Connection::open(&places.socket()).await?.call("Status", json!({})).await };
+    let Ok(answer) = tokio::time::timeout(SILENCE_MAX, asked).await else {
+        let found = "the socket is there, and no host answers behind it";
+        let remedy = "see `systemctl --user status klbr` and `journalctl --user -u klbr`";
+        return Some(vec![Finding::fail("host", found, Some(remedy))]);
+    };
+    let answer: Result<Answer, ClientError> = answer;
     match answer {
         Ok(Answer { status }) => {
             let found = format!("running, version {}, process {}", status.version, status.pid);

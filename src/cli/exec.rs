@@ -8,6 +8,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::error::CliError;
 use super::places::Places;
+use super::reach;
 use super::send::argument_or_stdin;
 use super::show;
 use super::verbs::Exec;
@@ -47,7 +48,7 @@ pub(super) async fn run(places: &Places, asked: Exec, output: &mut Output) -> Re
     let code = argument_or_stdin(asked.code, "cell", CODE_BYTES_MAX)?;
     // Before the cell exists, so that no Ctrl-C falls between.
     let mut interrupts = signal(SignalKind::interrupt()).map_err(CliError::Runtime)?;
-    let mut connection = Connection::open(&places.socket()).await?;
+    let mut connection = reach::open(places).await?;
     let call = json!({"session": places.session(), "code": code, "now": asked.now});
     connection.send("Exec", call, Replies::One).await?;
     let cut = tokio::select! {

@@ -6,6 +6,7 @@ use serde_json::json;
 use super::DONE;
 use super::error::CliError;
 use super::places::Places;
+use super::reach;
 use super::send::OneEvent;
 use super::show;
 use super::verbs::Held;
@@ -13,7 +14,7 @@ use super::write::Output;
 use crate::operator::client::Connection;
 
 pub(super) async fn run(places: &Places, verb: Option<Held>, output: &mut Output) -> Result<u8, CliError> {
-    let mut connection = Connection::open(&places.socket()).await?;
+    let mut connection = reach::open(places).await?;
     match verb.unwrap_or(Held::List {}) {
         Held::List {} => list(&mut connection, places, output).await?,
         Held::Release { id } => {
@@ -72,7 +73,7 @@ pub(super) async fn interrupt(places: &Places, output: &mut Output) -> Result<u8
     struct Answer {
         interrupted: Interrupted,
     }
-    let mut connection = Connection::open(&places.socket()).await?;
+    let mut connection = reach::open(places).await?;
     let answer: Answer = connection.call("Interrupt", json!({"session": places.session()})).await?;
     let met = answer.interrupted;
     output.object_or(&met, |text| {
@@ -91,7 +92,7 @@ pub(super) async fn reset(places: &Places, output: &mut Output) -> Result<u8, Cl
     struct Answer {
         generation: String,
     }
-    let mut connection = Connection::open(&places.socket()).await?;
+    let mut connection = reach::open(places).await?;
     let answer: Answer = connection.call("Reset", json!({"session": places.session()})).await?;
     output.object_or(&answer, |text| {
         text.push_str(&format!("generation {} runs; the earlier namespace is lost", answer.generation));

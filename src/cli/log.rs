@@ -7,18 +7,19 @@ use serde_json::value::RawValue;
 use super::DONE;
 use super::error::CliError;
 use super::places::Places;
+use super::reach;
 use super::send::OneEvent;
 use super::show::{self, Colours};
 use super::verbs::{Follow, Log};
 use super::write::Output;
-use crate::operator::client::{Connection, Replies};
+use crate::operator::client::Replies;
 
 pub(super) async fn log(places: &Places, asked: Log, output: &mut Output) -> Result<u8, CliError> {
     #[derive(Deserialize)]
     struct Page {
         events: Vec<Box<RawValue>>,
     }
-    let mut connection = Connection::open(&places.socket()).await?;
+    let mut connection = reach::open(places).await?;
     let kinds = (!asked.kind.is_empty()).then_some(asked.kind);
     let wanted = json!({
         "session": places.session_or_all(), "kinds": kinds, "since": asked.since, "limit": asked.limit,
@@ -40,7 +41,7 @@ pub(super) async fn follow(places: &Places, asked: Follow, output: &mut Output) 
     if asked.count == Some(0) {
         return Ok(DONE);
     }
-    let mut connection = Connection::open(&places.socket()).await?;
+    let mut connection = reach::open(places).await?;
     let kinds = (!asked.kind.is_empty()).then_some(asked.kind);
     let wanted = json!({
         "session": places.session_or_all(), "since": asked.since, "all": asked.all, "kinds": kinds,

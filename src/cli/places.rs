@@ -68,12 +68,19 @@ struct Homes {
 
 impl Homes {
     fn of(variable: impl Fn(&str) -> Option<OsString>) -> Self {
+        Self::where_there_is(variable, |log| log.exists())
+    }
+
+    fn where_there_is(variable: impl Fn(&str) -> Option<OsString>, exists: impl Fn(&Path) -> bool) -> Self {
         let path = |name: &str| variable(name).map(PathBuf::from);
         let home = |below: &str| path("HOME").map(|home| home.join(below));
         let config = first(path("CONFIGURATION_DIRECTORY"))
             .or_else(|| path("XDG_CONFIG_HOME").or_else(|| home(".config")).map(|dir| dir.join("klbr")));
         let data = first(path("STATE_DIRECTORY"))
             .or_else(|| path("XDG_STATE_HOME").or_else(|| home(".local/state")).map(|dir| dir.join("klbr")));
+        // Before version 254, systemd has a user's StateDirectory= below the configuration.
+        let with_log = |dir: &Option<PathBuf>| dir.as_ref().is_some_and(|dir| exists(&dir.join("klbr.db")));
+        let data = if !with_log(&data) && with_log(&config) { config.clone() } else { data };
         let socket = path("XDG_RUNTIME_DIR").unwrap_or_else(|| PathBuf::from("/run")).join("klbr.sock");
         Self { config: config.map(|dir| dir.join("klbr.toml")), data, socket }
     }
@@ -114,6 +121,17 @@ mod tests {
             homes(&home),
             expected(["/h/.config/klbr/klbr.toml", "/h/.local/state/klbr", "/run/klbr.sock"])
         );
+    }
+
+    #[test]
+    fn the_log_is_found_where_an_old_service_manager_has_it() {
+        let data = |log: &str| {
+            let home = |name: &str| (name == "HOME").then(|| OsString::from("/h"));
+            Homes::where_there_is(home, |path| path == Path::new(log)).data.unwrap()
+        };
+        assert_eq!(data("/h/.config/klbr/klbr.db"), Path::new("/h/.config/klbr"));
+        assert_eq!(data("/h/.local/state/klbr/klbr.db"), Path::new("/h/.local/state/klbr"));
+        assert_eq!(data("/nowhere"), Path::new("/h/.local/state/klbr"));
     }
 
     #[test]

@@ -6,8 +6,8 @@ use serde_json::json;
 use super::DONE;
 use super::error::CliError;
 use super::places::Places;
+use super::reach;
 use super::write::Output;
-use crate::operator::client::Connection;
 
 pub(super) async fn run(places: &Places, output: &mut Output) -> Result<u8, CliError> {
     #[derive(Serialize, Deserialize)]
@@ -19,7 +19,7 @@ pub(super) async fn run(places: &Places, output: &mut Output) -> Result<u8, CliE
     struct Answer {
         reloaded: Reloaded,
     }
-    let mut connection = Connection::open(&places.socket()).await?;
+    let mut connection = reach::open(places).await?;
     let answer: Answer = connection.call("Reload", json!({})).await?;
     let reloaded = answer.reloaded;
     output.object_or(&reloaded, |text| {

@@ -8,6 +8,7 @@ use std::io::Read as _;
 
 use super::error::CliError;
 use super::places::Places;
+use super::reach;
 use super::show::{self, Shown};
 use super::verbs::Send;
 use super::write::Output;
@@ -45,7 +46,7 @@ const COURSE: [&str; 7] = [
 pub(super) async fn run(places: &Places, asked: Send, output: &mut Output) -> Result<u8, CliError> {
     let text = argument_or_stdin(asked.text, "input", INPUT_BYTES_MAX)?;
     let session = places.session();
-    let mut connection = Connection::open(&places.socket()).await?;
+    let mut connection = reach::open(places).await?;
     let sent: OneEvent = connection.call("Send", json!({"session": session, "text": text})).await?;
     let input = sent.shown()?.event_id;
     if output.is_json() || !asked.wait {

@@ -8,29 +8,30 @@ use std::fmt::Write as _;
 use super::DONE;
 use super::error::CliError;
 use super::places::Places;
+use super::reach;
 use super::show;
 use super::write::Output;
 use crate::clock;
 use crate::config::Config;
-use crate::operator::client::{ClientError, Connection};
+use crate::operator::client::ClientError;
 
 pub(super) async fn run(places: &Places, output: &mut Output) -> Result<u8, CliError> {
     #[derive(Deserialize)]
     struct Answer {
         status: Value,
     }
-    match Connection::open(&places.socket()).await {
+    match reach::open(places).await {
         Ok(mut connection) => {
             let answer: Answer = connection.call("Status", json!({})).await?;
             let mut status = answer.status;
             status["running"] = Value::Bool(true);
             output.object_or(&status, |text| running(&status, text))?;
         }
-        Err(ClientError::NoHost { source, .. }) => {
+        Err(CliError::Client(ClientError::NoHost { source, .. })) => {
             let down = Down::look(places, &source)?;
             output.object_or(&down, |text| down.tell(text))?;
         }
-        Err(error) => return Err(error.into()),
+        Err(error) => return Err(error),
     }
     Ok(DONE)
 }

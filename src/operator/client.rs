@@ -96,6 +96,12 @@ impl Connection {
         Ok(self.reply().await?.parameters)
     }
 
+    /// Returns once a host answers at all, whatever it is able to do.
+    pub async fn answers(&mut self) -> Result<(), ClientError> {
+        self.write("org.varlink.service.GetInfo", serde_json::json!({}), Replies::One).await;
+        self.reply::<serde_json::Value>().await.map(|_| ())
+    }
+
     /// Sends a call; its replies are taken by [`Connection::reply`].
     pub async fn send(
         &mut self,
@@ -103,8 +109,13 @@ impl Connection {
         parameters: impl Serialize,
         replies: Replies,
     ) -> Result<(), ClientError> {
+        self.write(&format!("{}.{method}", super::INTERFACE), parameters, replies).await;
+        Ok(())
+    }
+
+    async fn write(&mut self, method: &str, parameters: impl Serialize, replies: Replies) {
         let call = serde_json::json!({
-            "method": format!("{}.{method}", super::INTERFACE),
+            "method": method,
             "parameters": parameters,
             "more": replies == Replies::Many,
         });
@@ -113,7 +124,6 @@ impl Connection {
         // A host that turns us away answers and closes before it has read this: its answer says
         // more than the failed write, and without one the read finds the connection lost.
         let _ = self.stream.write_all(&bytes).await;
-        Ok(())
     }
 
     /// Takes the next reply. Leaving early loses nothing: the next call goes on with the same one.

@@ -190,7 +190,7 @@ async fn containment(options: &ServeOptions, config: &Config) -> Finding {
         Err(error) if config.containment == ContainmentChoice::Auto => Finding::warn(
             name,
             format!("process: {}", chain(&error)),
-            "workers run without a sandbox until the service manager can be reached",
+            "workers run without a sandbox until that works",
         ),
         Err(error) => Finding::fail(name, chain(&error), None),
     }

@@ -93,7 +93,9 @@ class Kill(UserMachine):
             self.assertEqual(self.cell(f"import os; (os.fork() or os.setsid()) and {number}"), str(number))
             self.klbr("reset")
         until("one unit of each role is left", lambda: len(self.generations()) <= 2)
+        # A hook worker that a busy machine kept from an answer is replaced: that is not what is counted.
         ended = self.objects("log", "--kind", "generation.ended")
+        ended = [event for event in ended if event["payload"]["role"] == "workbench"]
         self.assertEqual(len(ended), LOOPS)
 
 

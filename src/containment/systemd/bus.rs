@@ -24,6 +24,10 @@ const SIGKILL: i32 = 9;
 const OUT_OF_MEMORY: &str = "oom-kill";
 /// `CLD_EXITED` of waitid(2), which ExecMainCode has.
 const EXITED: i32 = 1;
+/// `EXIT_USER` of systemd.exec(5): no user namespace, or no such user.
+const USER: i32 = 217;
+/// `EXIT_NAMESPACE` of systemd.exec(5).
+const NAMESPACE: i32 = 226;
 
 /// The manager. A connection that is lost is made again.
 pub(super) struct Manager {
@@ -148,8 +152,9 @@ impl Manager {
                     // A program that ran and failed has its own words; one that never ran has a status of the manager's.
                     if result != "exit-code" || (200..=243).contains(&status) {
                         self.forget(name).await;
+                        let why = not_set_up(status);
                         let result =
-                            format!("{result}, status {status} (systemd.exec(5), PROCESS EXIT CODES)");
+                            format!("{result}, status {status}{why} (systemd.exec(5), PROCESS EXIT CODES)");
                         return Err(ContainmentError::Failed { unit: name.to_owned(), result });
                     }
                     return Ok(());
@@ -234,6 +239,17 @@ impl Manager {
         // One that it has forgotten already is what was wanted.
         let _ = self.call("let go of a unit", PATH, MANAGER, "UnrefUnit", &name).await;
         let _ = self.call("reset a unit", PATH, MANAGER, "ResetFailedUnit", &name).await;
+    }
+}
+
+/// What most often keeps the manager from setting up a process, by the status it gives then.
+const fn not_set_up(status: i32) -> &'static str {
+    match status {
+        USER => {
+            ": this user may have no user namespaces; see user.max_user_namespaces and kernel.unprivileged_userns_clone"
+        }
+        NAMESPACE => ": a mount namespace could not be set up",
+        _ => "",
     }
 }
 
