@@ -121,3 +121,13 @@ fn what_is_missing_is_said() {
 fn what_is_missing_is_said_on_debian_13() {
     suite("trixie", "test_without");
 }
+
+#[test]
+fn only_the_host_has_the_key() {
+    suite("host", "test_credentials");
+}
+
+#[test]
+fn only_the_host_has_the_key_on_debian_13() {
+    suite("trixie", "test_credentials");
+}
