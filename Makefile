@@ -14,6 +14,8 @@ libdir = $(DESTDIR)$(PREFIX)/lib/klbr
 mandir = $(DESTDIR)$(PREFIX)/share/man
 docdir = $(DESTDIR)$(PREFIX)/share/doc/klbr
 unitdir = $(DESTDIR)$(PREFIX)/lib/systemd
+# polkit looks here and in /etc alone, whatever the prefix (polkit 122).
+rulesdir = $(DESTDIR)/usr/share/polkit-1/rules.d
 # The program that `install-built` installs.
 BUILT ?= target/release/klbr
 
@@ -93,6 +95,8 @@ install-built:
 	for page in man/*.[1-8]; do install -Dm644 $$page $(mandir)/man$${page##*.}/$${page##*/}; done
 	for unit in units/*/*; do install -Dm644 $$unit $(unitdir)/$${unit#units/}; done
 	install -Dm644 units/klbr.catalog $(unitdir)/catalog/klbr.catalog
+	install -Dm644 units/klbr.sysusers $(DESTDIR)$(PREFIX)/lib/sysusers.d/klbr.conf
+	install -Dm644 units/klbr.rules $(rulesdir)/klbr.rules
 	sed -i 's,/usr/bin/klbr,$(PREFIX)/bin/klbr,' $(unitdir)/*/klbr*.service
 	install -Dm644 -t $(docdir) README.md ARCHITECTURE.md CHANGELOG.md LICENSE-MIT LICENSE-APACHE
 
@@ -101,7 +105,7 @@ uninstall: ## Removes what `install` installed.
 	rm -f $(bindir)/klbr
 	rm -rf $(libdir) $(docdir)
 	for unit in units/*/*; do rm -f $(unitdir)/$${unit#units/}; done
-	rm -f $(unitdir)/catalog/klbr.catalog
+	rm -f $(unitdir)/catalog/klbr.catalog $(DESTDIR)$(PREFIX)/lib/sysusers.d/klbr.conf $(rulesdir)/klbr.rules
 	for page in man/*.[1-8]; do rm -f $(mandir)/man$${page##*.}/$${page##*/}; done
 
 .PHONY: clean

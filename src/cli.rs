@@ -81,6 +81,7 @@ fn init(places: &Places, asked: &verbs::Init, output: &mut Output) -> Result<u8,
         config: places.config()?,
         data: places.data()?,
         workspace: asked.workspace.clone(),
+        config_only: asked.config_only,
     })?;
     for step in &report {
         output.object_or(step, |text| {

@@ -2,6 +2,7 @@
 //!
 //! Must not know what runs inside, or why it is stopped.
 
+mod accepted;
 pub mod probe;
 pub mod process;
 pub mod shim;
@@ -55,8 +56,24 @@ pub enum ContainmentError {
         /// What the manager says became of it.
         result: String,
     },
+    /// The system's manager starts no workers for this host.
+    #[error("{socket} does not answer: is klbr-worker.socket running? (systemctl start klbr-worker.socket)")]
+    NoSpawner {
+        /// The socket of `klbr-worker.socket`.
+        socket: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// What answered is not a worker's unit.
+    #[error("{socket} was answered by {found}, which is no unit of klbr-worker@.service")]
+    Impostor {
+        /// The socket of `klbr-worker.socket`.
+        socket: PathBuf,
+        /// What the service manager says that it is.
+        found: String,
+    },
     /// There is no service manager to ask.
-    #[error("there is no service manager of this user: {why}; {remedy}")]
+    #[error("there is no service manager for this host: {why}; {remedy}")]
     NoManager {
         /// What is missing.
         why: String,
@@ -78,7 +95,7 @@ pub enum ContainmentError {
 }
 
 /// A program to run.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Launch {
     /// The name under which it is found and stopped.
     pub unit: String,
@@ -92,6 +109,8 @@ pub struct Launch {
     pub read_only: Vec<PathBuf>,
     /// What it must be able to write, whatever the sandbox hides; [`Launch::cwd`] is always among it.
     pub read_write: Vec<PathBuf>,
+    /// Its standard input, where the containment [hands over](Containment::hands_over) one.
+    pub control: Option<std::os::fd::OwnedFd>,
 }
 
 /// How a program ended, as far as anyone saw.
@@ -129,6 +148,10 @@ pub trait Containment: Send + Sync {
     fn name(&self) -> &'static str;
     /// Settings of the sandbox that it cannot enforce here.
     fn unenforced(&self) -> Vec<String>;
+    /// Whether a worker gets its control connection handed over, because it does not see the host's folders.
+    fn hands_over(&self) -> bool {
+        false
+    }
     /// Starts a program.
     fn start(&self, launch: Launch) -> Boxed<'_, Result<Contained, ContainmentError>>;
     /// Kills what an earlier host of the same data directory left: how many processes that were.

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use std::fmt;
 use std::io::Write as _;
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use crate::clock;
@@ -15,6 +15,9 @@ use crate::store::{self, Store, StoreError};
 
 mod template;
 
+/// Mode of a folder that workers read.
+const READABLE: u32 = 0o755;
+
 /// Where to make what.
 #[derive(Debug, Clone)]
 pub struct InitOptions {
@@ -25,6 +28,8 @@ pub struct InitOptions {
     /// The directory that the agent works in; unset is the current one. Only a new configuration
     /// takes it up.
     pub workspace: Option<PathBuf>,
+    /// Whether to make the configuration and nothing else: for root, whose host is another user.
+    pub config_only: bool,
 }
 
 /// Why something could not be made.
@@ -94,11 +99,15 @@ impl fmt::Display for Step {
 pub fn init(options: &InitOptions) -> Result<Vec<Step>, InitError> {
     let mut report = Vec::new();
     make_config(options, &mut report)?;
+    if options.config_only {
+        return Ok(report);
+    }
     let config = Config::load(&options.config)?;
     report.push(directory("workspace", &config.workspace, 0o777)?);
     report.push(directory("data directory", &options.data, 0o700)?);
-    report.push(directory("skills", &options.data.join("skills"), 0o700)?);
-    report.push(directory("releases", &options.data.join("releases"), 0o700)?);
+    // No secrets from the workers, who may be another user; the data directory itself is closed.
+    report.push(directory("skills", &options.data.join("skills"), READABLE)?);
+    report.push(directory("releases", &options.data.join("releases"), READABLE)?);
     make_log(&config, &options.data, &mut report)?;
     Ok(report)
 }
@@ -120,7 +129,12 @@ fn make_config(options: &InitOptions, report: &mut Vec<Step>) -> Result<(), Init
             let name = workspace.to_str().ok_or_else(|| InitError::WorkspaceName(workspace.clone()));
             let written = name.and_then(|name| {
                 let text = template::config(name);
-                file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(failed)
+                file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(failed)?;
+                if options.config_only {
+                    // The host that reads it is not who makes it, and there is no key in it.
+                    file.set_permissions(std::fs::Permissions::from_mode(0o644)).map_err(failed)?;
+                }
+                Ok(())
             });
             if let Err(error) = written {
                 // Half a configuration is worse than none; if it cannot be removed, loading it says so.
@@ -141,11 +155,12 @@ fn directory(what: &'static str, path: &Path, mode: u32) -> Result<Step, InitErr
     if path.is_dir() {
         return Ok(step(what, path, StepState::Found));
     }
-    std::fs::DirBuilder::new()
-        .recursive(true)
-        .mode(mode)
-        .create(path)
-        .map_err(|source| InitError::Make { path: path.to_owned(), source })?;
+    let failed = |source| InitError::Make { path: path.to_owned(), source };
+    std::fs::DirBuilder::new().recursive(true).mode(mode).create(path).map_err(failed)?;
+    if mode == READABLE {
+        // Whatever the umask says.
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).map_err(failed)?;
+    }
     Ok(step(what, path, StepState::Made))
 }
 

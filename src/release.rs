@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write as _;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -207,8 +207,16 @@ fn read_files(folder: &Path) -> Result<Files, ReleaseError> {
     Ok(files)
 }
 
+/// A release is no secret from the workers that run it, who may be another user. The data directory
+/// around it is closed.
 fn write_files(files: &Files, folder: &Path) -> Result<(), ReleaseError> {
-    let make = |path: &Path| fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
+    let permit = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode));
+    let make = |path: &Path| {
+        if path.is_dir() {
+            return Ok(());
+        }
+        fs::create_dir_all(path).and_then(|()| permit(path, 0o755))
+    };
     make(folder).map_err(writing(folder))?;
     for (name, content) in files {
         let path = folder.join(name);
@@ -221,6 +229,7 @@ fn write_files(files: &Files, folder: &Path) -> Result<(), ReleaseError> {
             .mode(0o400)
             .open(&path)
             .and_then(|mut file| file.write_all(content).and_then(|()| file.sync_all()))
+            .and_then(|()| permit(&path, 0o444))
             .map_err(writing(&path))?;
     }
     Ok(())

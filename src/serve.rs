@@ -34,6 +34,7 @@ use crate::route::{ApiKey, Route, RouteError};
 pub use crate::session::SessionError;
 use crate::session::{Host, Open, ReloadAsked, Running, Workshop, recover};
 use crate::store::{Store, StoreError};
+use crate::systemd::unit::{self, OwnUnit};
 use crate::systemd::{listen, listen::Handed, notify};
 use crate::worker::Times;
 use crate::worker::hooks::Hooks;
@@ -362,7 +363,10 @@ impl Parts {
 /// A handed socket of our own: the one that was handed over outlives every attempt.
 fn listener(handed: &Handed) -> Result<Option<Listener>, ServeError> {
     let own = handed.operator.as_ref().map(std::os::unix::net::UnixListener::try_clone).transpose();
-    Ok(own.map_err(ServeError::Runtime)?.map(Listener::from))
+    let own = own.map_err(ServeError::Runtime)?.map(Listener::from);
+    // A service of the system has operators that are other users.
+    let is_of_system = matches!(unit::own(), Some(OwnUnit::System(_)));
+    Ok(own.map(|listener| if is_of_system { listener.for_its_group() } else { listener }))
 }
 
 fn times(limits: &Limits) -> Times {

@@ -124,7 +124,7 @@ fn stage(puppet: Option<&Puppet>) -> Stage {
     let folder = tempfile::Builder::new().prefix("klbr ö ").tempdir().unwrap();
     let socket = folder.path().join("the socket");
     let admission =
-        Admission { uid: rustix::process::geteuid().as_raw(), inside_worker: Arc::new(|_| false) };
+        Admission { uid: Some(rustix::process::geteuid().as_raw()), inside_worker: Arc::new(|_| false) };
     let server = puppet.map(|it| Server::with(Listener::bind(&socket).unwrap(), it.clone(), admission));
     Stage { folder, socket, _server: server }
 }

@@ -83,7 +83,7 @@ fn start(inside_worker: fn(u32) -> bool) -> Bench {
     let path = folder.path().join("klbr.sock");
     let toy = Toy::default();
     let admission =
-        Admission { uid: rustix::process::geteuid().as_raw(), inside_worker: Arc::new(inside_worker) };
+        Admission { uid: Some(rustix::process::geteuid().as_raw()), inside_worker: Arc::new(inside_worker) };
     let server = Server::with(Listener::bind(&path).unwrap(), toy.clone(), admission);
     Bench { _folder: folder, path, toy, server }
 }
@@ -313,7 +313,7 @@ async fn another_user_is_refused_even_where_the_file_lets_them_in() {
     }
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("klbr.sock");
-    let admission = Admission { uid: 0, inside_worker: Arc::new(outside) };
+    let admission = Admission { uid: Some(0), inside_worker: Arc::new(outside) };
     let _server = Server::with(Listener::bind(&path).unwrap(), Toy::default(), admission);
     std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666)).unwrap();

@@ -131,3 +131,23 @@ fn only_the_host_has_the_key() {
 fn only_the_host_has_the_key_on_debian_13() {
     suite("trixie", "test_credentials");
 }
+
+#[test]
+fn the_machines_service() {
+    suite("host", "test_system");
+}
+
+#[test]
+fn the_machines_service_on_debian_13() {
+    suite("trixie", "test_system");
+}
+
+#[test]
+fn the_units_are_well_formed_and_closed() {
+    suite("host", "test_units");
+}
+
+#[test]
+fn the_units_are_well_formed_and_closed_on_debian_13() {
+    suite("trixie", "test_units");
+}

@@ -63,7 +63,7 @@ async fn the_python_package_calls_follows_and_gets_typed_errors() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("klbr.sock");
     let admission =
-        Admission { uid: rustix::process::geteuid().as_raw(), inside_worker: Arc::new(|_| false) };
+        Admission { uid: Some(rustix::process::geteuid().as_raw()), inside_worker: Arc::new(|_| false) };
     let server = Server::with(Listener::bind(&path).unwrap(), Puppet, admission);
     let output =
         tokio::process::Command::new(&python).args(["-c", CLIENT]).arg(&path).output().await.unwrap();

@@ -81,7 +81,12 @@ impl Homes {
         // Before version 254, systemd has a user's StateDirectory= below the configuration.
         let with_log = |dir: &Option<PathBuf>| dir.as_ref().is_some_and(|dir| exists(&dir.join("klbr.db")));
         let data = if !with_log(&data) && with_log(&config) { config.clone() } else { data };
-        let socket = path("XDG_RUNTIME_DIR").unwrap_or_else(|| PathBuf::from("/run")).join("klbr.sock");
+        let of_system = PathBuf::from("/run/klbr.sock");
+        let socket = match path("XDG_RUNTIME_DIR").map(|dir| dir.join("klbr.sock")) {
+            // A user without a host of their own means that of the machine.
+            Some(own) if exists(&own) || !exists(&of_system) => own,
+            _ => of_system,
+        };
         Self { config: config.map(|dir| dir.join("klbr.toml")), data, socket }
     }
 }

@@ -96,6 +96,9 @@ pub(super) struct Init {
     /// The directory that the agent works in [default: the current one]
     #[arg(long, value_name = "DIR")]
     pub(super) workspace: Option<PathBuf>,
+    /// Make the configuration only: for root, where the host runs as another user
+    #[arg(long)]
+    pub(super) config_only: bool,
 }
 
 #[derive(Debug, Args)]

@@ -4,10 +4,11 @@
 //! to the host: when that ends, however the host died, it kills until nothing is left. No runtime,
 //! no configuration, no log.
 //!
-//! `klbr contain -- PROGRAM [ARG...]` with the lifeline as standard input. It ends like the program:
-//! with its status, or by its signal.
+//! `klbr contain -- PROGRAM [ARG...]` with the lifeline as standard input, or `klbr contain --accepted`
+//! with a connection as standard input over which the host says what to run (`accepted.rs`). It ends like
+//! the program: with its status, or by its signal.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::io::Read as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode, Stdio};
@@ -18,6 +19,7 @@ use rustix::process::{
     Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process, set_child_subreaper, wait,
 };
 
+use super::accepted;
 use super::tree::{Table, kill_pass};
 
 /// Status of `klbr contain` where it could not do its work; that of a shell for "not executable".
@@ -32,22 +34,26 @@ static KILLING: AtomicBool = AtomicBool::new(false);
 
 /// Runs the program of `arguments` (those after `contain`) and ends like it.
 pub fn run(arguments: &[OsString]) -> ExitCode {
-    let Some((program, rest)) = command(arguments) else {
-        complain("usage: klbr contain -- PROGRAM [ARG...]");
-        return ExitCode::from(64);
+    let mut command = match command(arguments) {
+        Ok(command) => command,
+        Err(problem) => {
+            complain(&problem);
+            return ExitCode::from(64);
+        }
     };
     // Not fatal: where it fails, the host's own sweep finds what escaped.
     let _ = set_child_subreaper(Some(getpid()));
     // A terminal's signals are not for workers.
     let _ = rustix::process::setsid();
-    let spawned = Command::new(program).args(rest).stdin(Stdio::null()).process_group(0).spawn();
-    let worker = match spawned {
+    let worker = match command.process_group(0).spawn() {
         Ok(child) => child.id(),
         Err(error) => {
-            complain(&format!("{}: {error}", program.to_string_lossy()));
+            complain(&format!("{}: {error}", command.get_program().to_string_lossy()));
             return ExitCode::from(CANNOT_START);
         }
     };
+    // What was handed over is the worker's now.
+    drop(command);
     let worker = i32::try_from(worker).ok().and_then(Pid::from_raw);
     if let Some(pid) = worker {
         // A worker without it runs all the same.
@@ -60,9 +66,16 @@ pub fn run(arguments: &[OsString]) -> ExitCode {
     mirror(reap(worker))
 }
 
-fn command(arguments: &[OsString]) -> Option<(&OsStr, &[OsString])> {
-    let [separator, program, rest @ ..] = arguments else { return None };
-    (separator == "--").then_some((program.as_os_str(), rest))
+fn command(arguments: &[OsString]) -> Result<Command, String> {
+    match arguments {
+        [only] if only == "--accepted" => accepted::receive(),
+        [separator, program, rest @ ..] if separator == "--" => {
+            let mut command = Command::new(program);
+            command.args(rest).stdin(Stdio::null());
+            Ok(command)
+        }
+        _ => Err("usage: klbr contain -- PROGRAM [ARG...], or klbr contain --accepted".to_owned()),
+    }
 }
 
 fn complain(text: &str) {

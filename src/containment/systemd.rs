@@ -6,7 +6,9 @@
 
 mod bus;
 mod cgroup;
+mod ends;
 mod properties;
+mod spawn;
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -19,15 +21,18 @@ use std::time::Duration;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::pipe;
 
-use self::bus::Manager;
+use self::bus::{Bus, Manager};
 use self::cgroup::ControlGroup;
+use self::ends::Ends;
 pub use self::properties::Surroundings;
+pub use self::spawn::{SPAWN_SOCKET, SpawnedContainment};
 use super::probe::Check;
 use super::process::ProcessContainment;
 use super::{
     Boxed, Contained, Containment, ContainmentError, DATA_VARIABLE, Exit, Launch, Life, UNIT_VARIABLE,
 };
 use crate::config::Sandbox;
+use crate::systemd::unit::OwnUnit;
 
 /// The slice of all workers.
 pub const SLICE: &str = "klbr-workers.slice";
@@ -66,7 +71,7 @@ impl SystemdContainment {
         // The manager starts it by its path: what /proc shows of this process would be the manager's own.
         let program = std::env::current_exe()
             .map_err(|source| ContainmentError::SetUp { doing: "find this program's own file", source })?;
-        let manager = Arc::new(Manager::connect().await?);
+        let manager = Arc::new(Manager::connect(Bus::User).await?);
         let (data_tag, sandbox) = (data_tag.to_owned(), sandbox.clone());
         let private_pids = manager.version().await? >= PRIVATE_PIDS_SINCE;
         let mut containment = Self {
@@ -106,23 +111,10 @@ impl SystemdContainment {
             cwd: self.surroundings.workspace.clone(),
             read_only: vec![],
             read_write: vec![],
+            control: None,
         };
         let unit = launch.unit.clone();
-        let failed = |result| ContainmentError::Failed { unit, result };
-        let mut contained = self.launch(launch).await?;
-        let (exit, said, complained) = tokio::join!(
-            contained.life.wait(),
-            last_words(&mut contained.stdout),
-            last_words(&mut contained.stderr)
-        );
-        match exit.code {
-            Some(0) => {
-                let found = checks.iter().filter(|check| said.lines().any(|line| line == check.argument()));
-                let promises: BTreeSet<String> = found.map(Check::promise).collect();
-                Ok(promises.into_iter().collect())
-            }
-            _ => Err(failed(format!("the probe ended with {exit:?}; it wrote: {}", complained.trim()))),
-        }
+        found_by(&unit, self.launch(launch).await?, &checks).await
     }
 
     async fn launch(&self, launch: Launch) -> Result<Contained, ContainmentError> {
@@ -153,6 +145,7 @@ impl SystemdContainment {
             group: ControlGroup::of(&group),
             manager: Arc::clone(&self.manager),
             lifeline: Some(lifeline),
+            ends: None,
             ended: None,
         };
         Ok(Contained { stdout: from_stdout, stderr: from_stderr, life: Box::new(life) })
@@ -173,6 +166,26 @@ impl SystemdContainment {
         }
         Ok(stopped)
     }
+}
+
+/// What a probe found not to hold, of what it was to look at.
+async fn found_by(
+    unit: &str,
+    mut contained: Contained,
+    checks: &[Check],
+) -> Result<Vec<String>, ContainmentError> {
+    let (exit, said, complained) = tokio::join!(
+        contained.life.wait(),
+        last_words(&mut contained.stdout),
+        last_words(&mut contained.stderr)
+    );
+    if exit.code != Some(0) {
+        let result = format!("the probe ended with {exit:?}; it wrote: {}", complained.trim());
+        return Err(ContainmentError::Failed { unit: unit.to_owned(), result });
+    }
+    let found = checks.iter().filter(|check| said.lines().any(|line| line == check.argument()));
+    let promises: BTreeSet<String> = found.map(Check::promise).collect();
+    Ok(promises.into_iter().collect())
 }
 
 /// All that is written until nobody can write any more, within a bound of memory.
@@ -207,7 +220,7 @@ impl Containment for SystemdContainment {
 
     fn stop_timeout(&self) -> Boxed<'_, Option<Duration>> {
         Box::pin(async move {
-            let unit = self.surroundings.unit.as_deref()?;
+            let OwnUnit::User(unit) = self.surroundings.unit.as_ref()? else { return None };
             self.manager.stop_timeout_of(unit).await
         })
     }
@@ -226,6 +239,8 @@ struct UnitLife {
     manager: Arc<Manager>,
     /// Dropping it tells the shim to kill.
     lifeline: Option<OwnedFd>,
+    /// What the manager tells of a unit that it forgets at once.
+    ends: Option<Ends>,
     ended: Option<Exit>,
 }
 
@@ -236,8 +251,14 @@ impl Life for UnitLife {
                 return exit;
             }
             self.group.emptied().await;
-            let exit = self.manager.exit_of(&self.name).await;
-            self.manager.forget(&self.name).await;
+            let exit = match &mut self.ends {
+                Some(ends) => ends.exit().await,
+                None => {
+                    let exit = self.manager.exit_of(&self.name).await;
+                    self.manager.forget(&self.name).await;
+                    exit
+                }
+            };
             self.ended = Some(exit);
             exit
         })

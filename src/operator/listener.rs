@@ -68,6 +68,8 @@ pub enum OperatorError {
 pub struct Listener {
     pub(super) socket: std::os::unix::net::UnixListener,
     ours: Option<Bound>,
+    /// Whether the file's mode and group say who may speak, and not its owner alone.
+    for_its_group: bool,
 }
 
 /// A socket file that this process made: what it removes at its end, and nothing else.
@@ -81,11 +83,23 @@ struct Bound {
 impl From<std::os::unix::net::UnixListener> for Listener {
     /// Takes a socket that somebody else bound, and who keeps its file.
     fn from(socket: std::os::unix::net::UnixListener) -> Self {
-        Self { socket, ours: None }
+        Self { socket, ours: None, for_its_group: false }
     }
 }
 
 impl Listener {
+    /// The user that is let in besides root; `None` where the file's mode and group say who is.
+    pub fn owner(&self) -> Option<u32> {
+        (!self.for_its_group).then(|| rustix::process::geteuid().as_raw())
+    }
+
+    /// Lets in whoever the file's mode and group let connect.
+    #[must_use]
+    pub fn for_its_group(mut self) -> Self {
+        self.for_its_group = true;
+        self
+    }
+
     /// Binds `path` with mode 0600. A stale socket is replaced; a live one, and anything that is not
     /// a socket, stays and is an error.
     pub fn bind(path: &Path) -> Result<Self, OperatorError> {
@@ -116,7 +130,7 @@ impl Listener {
             source,
         })?;
         let ours = Bound { path: path.to_owned(), device: made.dev(), inode: made.ino() };
-        Ok(Self { socket: socket.into(), ours: Some(ours) })
+        Ok(Self { socket: socket.into(), ours: Some(ours), for_its_group: false })
     }
 }
 

@@ -28,8 +28,9 @@ const ACCEPT_PAUSE_MS: u64 = 100;
 /// Who may speak.
 #[derive(Clone)]
 pub struct Admission {
-    /// The user whose host this is. Root may speak too.
-    pub uid: u32,
+    /// The user whose host this is: besides root the only one that may speak. `None` where the socket's
+    /// mode and group say who may.
+    pub uid: Option<u32>,
     /// Whether a process is inside a worker of this host.
     pub inside_worker: Arc<dyn Fn(u32) -> bool + Send + Sync>,
 }
@@ -69,14 +70,14 @@ pub struct Server {
 }
 
 impl Server {
-    /// Serves the operator's interface to this process's user and to root, but to nobody inside a
-    /// worker.
+    /// Serves the operator's interface to this process's user and to root, or to the socket's group, but
+    /// to nobody inside a worker.
     pub fn start(
         listener: Listener,
         host: Host,
         inside_worker: Arc<dyn Fn(u32) -> bool + Send + Sync>,
     ) -> Self {
-        let uid = rustix::process::geteuid().as_raw();
+        let uid = listener.owner();
         Self::with(listener, Operator::new(host), Admission { uid, inside_worker })
     }
 
@@ -282,8 +283,8 @@ impl Admission {
         let peer = stream
             .peer_cred()
             .map_err(|_| Fault::PermissionDenied("the system does not say who calls".to_owned()))?;
-        if peer.uid() != self.uid && peer.uid() != 0 {
-            let message = format!("this host belongs to uid {}, and uid {} calls", self.uid, peer.uid());
+        if let Some(uid) = self.uid.filter(|uid| peer.uid() != *uid && peer.uid() != 0) {
+            let message = format!("this host belongs to uid {uid}, and uid {} calls", peer.uid());
             return Err(Fault::PermissionDenied(message));
         }
         // A peer without a number is outside our process namespace, and our workers are inside.

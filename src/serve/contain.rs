@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::ServeError;
 use crate::config::{Config, ContainmentChoice};
 use crate::containment::process::{Orphans, ProcessContainment};
-use crate::containment::systemd::{Surroundings, SystemdContainment};
+use crate::containment::systemd::{SPAWN_SOCKET, SpawnedContainment, Surroundings, SystemdContainment};
 use crate::containment::{Containment, ContainmentError};
 use crate::notice;
 use crate::systemd::unit;
@@ -20,9 +20,11 @@ pub(super) async fn open(
     match config.containment {
         ContainmentChoice::Process => Ok(Arc::new(process(config, data_tag)?)),
         ContainmentChoice::Cgroup => Err(ServeError::NoSuchContainment("cgroup")),
-        ContainmentChoice::Systemd => Ok(Arc::new(systemd(config, data_tag, around).await?)),
+        ContainmentChoice::Systemd => Ok(systemd(config, data_tag, around).await?),
+        // Without its workers' own user, a service of the system has nobody to hide its key from.
+        ContainmentChoice::Auto if is_spawned_for(&around) => Ok(systemd(config, data_tag, around).await?),
         ContainmentChoice::Auto => match systemd(config, data_tag, around).await {
-            Ok(containment) => Ok(Arc::new(containment)),
+            Ok(containment) => Ok(containment),
             Err(error) => {
                 tracing::warn!(
                     message_id = notice::DOWNGRADE,
@@ -45,9 +47,17 @@ pub(super) async fn systemd(
     config: &Config,
     data_tag: &str,
     around: Surroundings,
-) -> Result<SystemdContainment, ContainmentError> {
+) -> Result<Arc<dyn Containment>, ContainmentError> {
+    if is_spawned_for(&around) {
+        return Ok(Arc::new(SpawnedContainment::new(data_tag, &config.sandbox, around).await?));
+    }
     let last_line = process(config, data_tag)?;
-    SystemdContainment::new(data_tag, &config.sandbox, around, last_line).await
+    Ok(Arc::new(SystemdContainment::new(data_tag, &config.sandbox, around, last_line).await?))
+}
+
+/// Whether this host is a service of the system for which the system's manager starts workers.
+fn is_spawned_for(around: &Surroundings) -> bool {
+    matches!(around.unit, Some(unit::OwnUnit::System(_))) && Path::new(SPAWN_SOCKET).exists()
 }
 
 /// Where a host and its user keep things.
@@ -66,6 +76,6 @@ pub(super) fn surroundings(
         python: config.python.clone(),
         home: variable("HOME"),
         runtime: variable("XDG_RUNTIME_DIR"),
-        unit: unit::own_user_unit(),
+        unit: unit::own(),
     }
 }

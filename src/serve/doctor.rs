@@ -11,7 +11,6 @@ use serde::Serialize;
 use super::contain;
 use super::{ServeOptions, chain, open_route, run_folder};
 use crate::config::{Config, ContainmentChoice, RouteKind, python_path};
-use crate::containment::Containment as _;
 
 /// Oldest interpreter that workers run on.
 const PYTHON_MIN: (u32, u32) = (3, 11);

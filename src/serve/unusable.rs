@@ -28,8 +28,7 @@ pub(super) async fn answer(listener: Listener, error: &ServeError, signals: &mut
     let told = Arc::new(Notify::new());
     let service = Unusable { problem: problem.clone(), told: Arc::clone(&told) };
     // Nothing runs that could be inside a worker.
-    let admission =
-        Admission { uid: rustix::process::geteuid().as_raw(), inside_worker: Arc::new(|_| false) };
+    let admission = Admission { uid: listener.owner(), inside_worker: Arc::new(|_| false) };
     let server = Server::with(listener, service, admission);
     notify::ready(&format!("unusable: {problem}"));
     let wish = tokio::select! {
@@ -59,7 +58,12 @@ async fn alive() {
 /// Makes what a first start needs, where that is what was missing: the unit's own `klbr init` ran with
 /// the configuration that has been mended since.
 pub(super) async fn initialise(options: &ServeOptions) {
-    let made = InitOptions { config: options.config.clone(), data: options.data.clone(), workspace: None };
+    let made = InitOptions {
+        config: options.config.clone(),
+        data: options.data.clone(),
+        workspace: None,
+        config_only: false,
+    };
     match tokio::task::spawn_blocking(move || init::init(&made)).await {
         Ok(Ok(_)) => tracing::info!(data = %options.data.display(), "made what was missing"),
         // The next attempt to start says it to whoever asks.

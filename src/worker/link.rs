@@ -73,6 +73,9 @@ impl Link {
         spec: &WorkerSpec,
         containment: &dyn Containment,
     ) -> Result<(Self, Hello), StartError> {
+        if containment.hands_over() {
+            return Self::start_handed_over(spec, containment).await;
+        }
         let socket = spec.run_dir.join("control.sock");
         let failed = |problem: String| StartError::Socket { path: socket.clone(), problem };
         if socket.as_os_str().len() > SOCKET_PATH_BYTES_MAX {
@@ -91,7 +94,7 @@ impl Link {
         let listener = UnixListener::bind(&socket).map_err(|error| failed(error.to_string()))?;
         let launch = Launch {
             unit: spec.unit.clone(),
-            argv: argv(spec, &socket, &token_file),
+            argv: argv(spec, Some((&socket, &token_file))),
             env: environment(spec),
             cwd: spec.workspace.clone(),
             read_only: [Some(&spec.python_path), spec.release.as_ref(), spec.skills.as_ref()]
@@ -100,10 +103,42 @@ impl Link {
                 .cloned()
                 .collect(),
             read_write: vec![spec.run_dir.clone()],
+            control: None,
         };
         let contained = containment.start(launch).await.map_err(|error| StartError::Containment { error })?;
         let process = Process::of(contained);
-        greet(process, &listener, spec, &token).await.map_err(|ended| StartError::Ended(Box::new(ended)))
+        let connected = async { Ok(listener.accept().await?.0) };
+        greet(process, connected, spec, &token).await.map_err(|ended| StartError::Ended(Box::new(ended)))
+    }
+
+    /// Starts a worker whose connection is its standard input, and what it is told the first line on it.
+    async fn start_handed_over(
+        spec: &WorkerSpec,
+        containment: &dyn Containment,
+    ) -> Result<(Self, Hello), StartError> {
+        let failed = |error: std::io::Error| StartError::Socket {
+            path: spec.run_dir.join("control.sock"),
+            problem: error.to_string(),
+        };
+        let token = token();
+        let (ours, theirs) = std::os::unix::net::UnixStream::pair().map_err(failed)?;
+        let written = rustix::io::write(&ours, first_line(spec, &token).as_bytes());
+        written.map_err(|error| failed(error.into()))?;
+        ours.set_nonblocking(true).map_err(failed)?;
+        let ours = UnixStream::from_std(ours).map_err(failed)?;
+        let launch = Launch {
+            unit: spec.unit.clone(),
+            argv: argv(spec, None),
+            env: environment(spec),
+            cwd: spec.workspace.clone(),
+            read_only: vec![],
+            read_write: vec![],
+            control: Some(theirs.into()),
+        };
+        let contained = containment.start(launch).await.map_err(|error| StartError::Containment { error })?;
+        let process = Process::of(contained);
+        let connected = std::future::ready(Ok(ours));
+        greet(process, connected, spec, &token).await.map_err(|ended| StartError::Ended(Box::new(ended)))
     }
 
     /// The next news. Loses nothing when it is dropped and asked again.
@@ -210,16 +245,16 @@ impl Process {
     }
 }
 
-/// Accepts one connection and its hello, in time, while the process lives.
+/// Waits for one connection and its hello, in time, while the process lives.
 async fn greet(
     mut process: Process,
-    listener: &UnixListener,
+    connected: impl Future<Output = std::io::Result<UnixStream>>,
     spec: &WorkerSpec,
     token: &str,
 ) -> Result<(Link, Hello), Ended> {
     let address = Address { session: spec.session.clone(), generation: spec.generation.clone() };
     let greeting = async {
-        let (stream, _) = listener.accept().await.map_err(|error| format!("no connection: {error}"))?;
+        let stream = connected.await.map_err(|error| format!("no connection: {error}"))?;
         let (mut reader, write) = split(stream);
         match reader.next(&address).await {
             News::Message(message) => Ok((check_hello(message, spec, token)?, reader, write)),
@@ -305,12 +340,18 @@ fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
     file.write_all(text.as_bytes())
 }
 
-fn argv(spec: &WorkerSpec, socket: &Path, token_file: &Path) -> Vec<OsString> {
+/// The command line; without places for a worker that reads its first line instead.
+fn argv(spec: &WorkerSpec, places: Option<(&Path, &Path)>) -> Vec<OsString> {
     let mut argv: Vec<OsString> = vec![spec.python.clone().into()];
     // The working directory is no place to import from before the worker is up, and the site
     // packages are loaded by the first import that needs them.
     argv.extend(["-P", "-S"].map(OsString::from));
-    argv.extend(["-m", "klbr.worker", "--role", spec.role.as_str()].map(OsString::from));
+    argv.extend(["-m", "klbr.worker"].map(OsString::from));
+    let Some((socket, token_file)) = places else {
+        argv.push("--inherited".into());
+        return argv;
+    };
+    argv.extend(["--role", spec.role.as_str()].map(OsString::from));
     argv.extend(
         ["--session", spec.session.as_str(), "--generation", spec.generation.as_str()].map(OsString::from),
     );
@@ -323,6 +364,19 @@ fn argv(spec: &WorkerSpec, socket: &Path, token_file: &Path) -> Vec<OsString> {
         }
     }
     argv
+}
+
+/// What a worker is told that gets no arguments (klbr-protocol(7); `klbr/worker/options.py` reads it).
+fn first_line(spec: &WorkerSpec, token: &str) -> String {
+    let line = serde_json::json!({
+        "role": spec.role.as_str(),
+        "session": spec.session.as_str(),
+        "generation": spec.generation.as_str(),
+        "token": token,
+        "skills": spec.skills,
+        "release": spec.release,
+    });
+    format!("{line}\n")
 }
 
 /// What a worker's environment is made of: nothing of the service manager, no key.

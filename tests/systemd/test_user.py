@@ -199,6 +199,16 @@ class StopAndRestart(UserMachine):
         ran = [row for row in self.objects("log") if row["kind"] == "cell.started"]
         self.assertEqual(len(ran), 1, ran)
 
+    def test_a_stop_is_the_hosts_to_make(self) -> None:
+        self.up()
+        cell = self.start_as_user("klbr", "exec", SLEEP)
+        until("the cell runs", lambda: any(row["kind"] == "cell.started" for row in self.objects("log")))
+        self.systemctl("stop", "klbr.service")
+        cell.wait(timeout=30)
+        ended = [row["payload"] for row in self.objects("log") if row["kind"] == "cell.completed"][-1]
+        # Not killed by the manager beforehand.
+        self.assertRegex(ended["error"], "the host was stopped; it exited with status 0")
+
     def test_a_stop_in_every_state_ends_well(self) -> None:
         slow = SlowModel(30)
         self.up(slow.route)

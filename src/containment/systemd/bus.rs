@@ -1,4 +1,4 @@
-//! The user's service manager, over its bus (org.freedesktop.systemd1(5)).
+//! A service manager, over its bus (org.freedesktop.systemd1(5)).
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,11 +9,11 @@ use zbus::zvariant::{OwnedObjectPath, Value};
 
 use super::super::{ContainmentError, Exit};
 
-const DESTINATION: &str = "org.freedesktop.systemd1";
+pub(super) const DESTINATION: &str = "org.freedesktop.systemd1";
 const PATH: &str = "/org/freedesktop/systemd1";
 const MANAGER: &str = "org.freedesktop.systemd1.Manager";
 const UNIT: &str = "org.freedesktop.systemd1.Unit";
-const SERVICE: &str = "org.freedesktop.systemd1.Service";
+pub(super) const SERVICE: &str = "org.freedesktop.systemd1.Service";
 /// Longest time for a unit's start job.
 const START_MAX: Duration = Duration::from_secs(20);
 /// Pause between two looks at a start job.
@@ -21,13 +21,28 @@ const LOOK_PAUSE: Duration = Duration::from_millis(1);
 /// The signal of a hard stop.
 const SIGKILL: i32 = 9;
 /// What the manager calls the end of a unit of which the kernel killed a process for its memory.
-const OUT_OF_MEMORY: &str = "oom-kill";
+pub(super) const OUT_OF_MEMORY: &str = "oom-kill";
 /// `CLD_EXITED` of waitid(2), which ExecMainCode has.
-const EXITED: i32 = 1;
+pub(super) const EXITED: i32 = 1;
 /// `EXIT_USER` of systemd.exec(5): no user namespace, or no such user.
 const USER: i32 = 217;
 /// `EXIT_NAMESPACE` of systemd.exec(5).
 const NAMESPACE: i32 = 226;
+
+/// Where the system's bus is.
+const SYSTEM_BUS: &str = "unix:path=/run/dbus/system_bus_socket";
+/// What to do without a manager of one's own.
+const USER_REMEDY: &str =
+    "log in with a session, or run `loginctl enable-linger`, or set containment = \"process\"";
+
+/// Whose manager.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Bus {
+    /// That of the user who runs this.
+    User,
+    /// That of the machine.
+    System,
+}
 
 /// The manager. A connection that is lost is made again.
 pub(super) struct Manager {
@@ -39,19 +54,22 @@ pub(super) struct Manager {
 pub(super) type Properties<'a> = Vec<(&'static str, Value<'a>)>;
 
 impl Manager {
-    /// Connects to the bus of this user.
-    pub(super) async fn connect() -> Result<Self, ContainmentError> {
-        let address = bus_address()?;
+    /// Connects to a bus.
+    pub(super) async fn connect(bus: Bus) -> Result<Self, ContainmentError> {
+        let (address, remedy) = match bus {
+            Bus::User => (bus_address()?, USER_REMEDY),
+            Bus::System => (SYSTEM_BUS.to_owned(), "the system's bus is needed (apt install dbus)"),
+        };
         let manager = Self { address, connection: Mutex::new(None) };
         let no_answer = |error: &ContainmentError| ContainmentError::NoManager {
             why: format!("it does not answer ({})", chain(error)),
-            remedy: "log in with a session, or run `loginctl enable-linger`, or set containment = \"process\"",
+            remedy,
         };
         manager.environment().await.map_err(|error| no_answer(&error))?;
         Ok(manager)
     }
 
-    async fn connection(&self) -> Result<Connection, zbus::Error> {
+    pub(super) async fn connection(&self) -> Result<Connection, zbus::Error> {
         let mut held = self.connection.lock().await;
         if let Some(connection) = &*held {
             return Ok(connection.clone());
@@ -130,6 +148,24 @@ impl Manager {
             .deserialize()
             .map_err(|error| ContainmentError::Manager { doing, source: Box::new(error) })?;
         Ok(path.to_string())
+    }
+
+    /// The unit that a process is in: its object's path and its name.
+    pub(super) async fn unit_of(&self, pid: u32) -> Result<(String, String), ContainmentError> {
+        let doing = "say which unit a process is in";
+        let reply = self.call(doing, PATH, MANAGER, "GetUnitByPID", &pid).await?;
+        let path: OwnedObjectPath = reply
+            .body()
+            .deserialize()
+            .map_err(|error| ContainmentError::Manager { doing, source: Box::new(error) })?;
+        let name = self.property(doing, &path, UNIT, "Id").await?;
+        Ok((path.to_string(), name))
+    }
+
+    /// Has the manager tell of changes to all who listen.
+    pub(super) async fn subscribe(&self) {
+        // One that does so already says so by an error.
+        let _ = self.call("tell of changes", PATH, MANAGER, "Subscribe", &()).await;
     }
 
     /// Starts a transient service and waits until its program runs.
@@ -268,10 +304,7 @@ fn bus_address() -> Result<String, ContainmentError> {
     if bus.exists() {
         return Ok(format!("unix:path={}", bus.display()));
     }
-    Err(ContainmentError::NoManager {
-        why: format!("there is no {}", bus.display()),
-        remedy: "log in with a session, or run `loginctl enable-linger`, or set containment = \"process\"",
-    })
+    Err(ContainmentError::NoManager { why: format!("there is no {}", bus.display()), remedy: USER_REMEDY })
 }
 
 fn chain(error: &dyn std::error::Error) -> String {

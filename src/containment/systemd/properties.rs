@@ -13,6 +13,7 @@ use super::super::probe::Check;
 use super::SLICE;
 use super::bus::Properties;
 use crate::config::{Sandbox, SandboxHome};
+use crate::systemd::unit::OwnUnit;
 
 /// Microseconds between the end of the main process and the hard stop of what it left.
 const STOP_USEC: u64 = 2_000_000;
@@ -59,7 +60,7 @@ pub struct Surroundings {
     /// The user's runtime directory, where there is one.
     pub runtime: Option<PathBuf>,
     /// The unit that this host itself is, where it is one.
-    pub unit: Option<String>,
+    pub unit: Option<OwnUnit>,
 }
 
 /// The properties of a unit that runs `launch` below the shim.
@@ -86,8 +87,9 @@ pub(super) fn of<'a>(
         ("Nice", 10_i32.into()),
         ("UMask", 0o077_u32.into()),
         ("LimitCORE", 0_u64.into()),
-        // An argument may have a dollar sign.
-        ("ExecStartEx", Value::from(vec![(text(program), command(launch, program), vec!["no-env-expand"])])),
+        // Not ExecStartEx, which would spare us the dollar signs: systemd 252 writes that down as a key that
+        // it does not know, and takes the unit for a broken one after the next daemon-reload.
+        ("ExecStart", Value::from(vec![(text(program), command(launch, program), false)])),
         ("Environment", Value::from(variables(launch))),
         ("UnsetEnvironment", Value::from(unset(launch, foreign))),
         ("WorkingDirectory", text(&launch.cwd).into()),
@@ -95,8 +97,10 @@ pub(super) fn of<'a>(
         ("StandardOutputFileDescriptor", Fd::from(stdout.as_fd()).into()),
         ("StandardErrorFileDescriptor", Fd::from(stderr.as_fd()).into()),
     ];
-    if let Some(unit) = &around.unit {
+    if let Some(OwnUnit::User(unit)) = &around.unit {
         properties.push(("StopPropagatedFrom", Value::from(vec![unit.clone()])));
+        // And after it: the host drains first.
+        properties.push(("Before", Value::from(vec![unit.clone()])));
     }
     properties.extend(privileges());
     properties.extend(files(launch, program, sandbox, around));
@@ -249,7 +253,9 @@ fn binds(paths: &[PathBuf]) -> Vec<(String, String, bool, u64)> {
 
 fn command(launch: &Launch, program: &Path) -> Vec<String> {
     let shim = [text(program), "contain".to_owned(), "--".to_owned()];
-    shim.into_iter().chain(launch.argv.iter().map(text)).collect()
+    let words = shim.into_iter().chain(launch.argv.iter().map(text));
+    // A dollar sign is the manager's, two are one of ours (systemd.service(5), COMMAND LINES).
+    words.map(|word| word.replace('$', "$$")).collect()
 }
 
 fn variables(launch: &Launch) -> Vec<String> {
