@@ -43,6 +43,10 @@ test: need venv ## Every test.
 	$(CARGO) test --locked --no-fail-fast
 	cd python && $(PYTHON) -m unittest discover -s tests -t .
 
+.PHONY: test-vm
+test-vm: need ## What needs control groups that a container lacks, in a virtual machine: minutes, root, qemu.
+	$(CARGO) test --locked --test systemd -- --ignored
+
 # What tests use from PyPI. Without a network the tests that need it say that they are skipped.
 .PHONY: venv
 venv: $(VENV)/requirements ## Test tools from PyPI, in .venv/.
@@ -77,6 +81,7 @@ fmt: need venv ## Formats Rust and Python.
 bench: need ## Every benchmark, as ratios to floors of the same run.
 	$(CARGO) bench --locked --no-fail-fast
 	$(PYTHON) benches/worker_start.py
+	@if [ "$$(id -u)" = 0 ]; then $(PYTHON) benches/containment.py; else echo "SKIPPED: benches/containment.py needs root" >&2; fi
 
 .PHONY: release
 release: need
@@ -96,7 +101,7 @@ install-built:
 	for unit in units/*/*; do install -Dm644 $$unit $(unitdir)/$${unit#units/}; done
 	install -Dm644 units/klbr.catalog $(unitdir)/catalog/klbr.catalog
 	install -Dm644 units/klbr.sysusers $(DESTDIR)$(PREFIX)/lib/sysusers.d/klbr.conf
-	install -Dm644 units/klbr.rules $(rulesdir)/klbr.rules
+	case '$(PREFIX)' in /usr|/usr/local) install -Dm644 units/klbr.rules $(rulesdir)/klbr.rules;; esac
 	sed -i 's,/usr/bin/klbr,$(PREFIX)/bin/klbr,' $(unitdir)/*/klbr*.service
 	install -Dm644 -t $(docdir) README.md ARCHITECTURE.md CHANGELOG.md LICENSE-MIT LICENSE-APACHE
 

@@ -3,6 +3,7 @@
 //! Must not know what runs inside, or why it is stopped.
 
 mod accepted;
+pub mod closing;
 pub mod probe;
 pub mod process;
 pub mod shim;
@@ -39,6 +40,12 @@ pub enum ContainmentError {
         unit: String,
         /// What the system said.
         source: std::io::Error,
+    },
+    /// The host is on its way down.
+    #[error("{unit} is not started: the host is stopping")]
+    Closed {
+        /// The unit.
+        unit: String,
     },
     /// The service manager refused.
     #[error("the service manager refused to {doing}")]

@@ -24,6 +24,7 @@ use crate::cell::HookSlot;
 use crate::config::{Changes, Config, ConfigError, Limits, python_path};
 use crate::containment::Containment;
 pub use crate::containment::ContainmentError;
+use crate::containment::closing::Closing;
 use crate::event::BehaviorActivated;
 use crate::id::Digest;
 use crate::notice;
@@ -162,7 +163,7 @@ async fn serve_once(
 
 /// A host that is ready.
 struct Parts {
-    containment: Arc<dyn Containment>,
+    containment: Arc<Closing>,
     workshop: Arc<Workshop>,
     hooks: Hooks,
     host: Host,
@@ -188,7 +189,7 @@ impl Parts {
         let data = options.data.canonicalize().map_err(folder("data directory", &options.data))?;
         let data_tag = run_folder::data_tag(&data);
         let around = contain::surroundings(options, config, &data, &workspace);
-        let containment = contain::open(config, &data_tag, around).await?;
+        let containment = Arc::new(Closing::new(contain::open(config, &data_tag, around).await?));
         for setting in containment.unenforced() {
             tracing::warn!(message_id = notice::UNENFORCED, setting, "it cannot be enforced here");
         }
@@ -198,7 +199,7 @@ impl Parts {
         let (behavior, entrypoints) = policy(store, &data).await?;
         let route = open_route(config, &options.config)?;
         let workshop = Arc::new(Workshop {
-            containment: Arc::clone(&containment),
+            containment: Arc::clone(&containment) as Arc<dyn Containment>,
             python: config.python.clone(),
             python_path: python_path(config)?,
             workspace,
@@ -209,7 +210,7 @@ impl Parts {
             numbers: Mutex::new(HashMap::new()),
         });
         let (notices, hook_notices) = mpsc::channel(HOOK_NOTICES_MAX);
-        let hooks = Hooks::start(Arc::clone(&containment), notices);
+        let hooks = Hooks::start(Arc::clone(&containment) as Arc<dyn Containment>, notices);
         let facts = facts(containment.name(), &route, config, entrypoints);
         let services = Services { store: store.clone(), hooks: hooks.clone(), facts: Arc::new(facts) };
         let listener = match listener(handed)? {
@@ -315,6 +316,7 @@ impl Parts {
     async fn stop(mut self, config: &Config) {
         tracing::info!(message_id = notice::STOPPING, "stopping");
         notify::stopping("stopping");
+        self.containment.close();
         let grace = self.grace(config).await;
         self.server.stop().await;
         self.host.stop().await;

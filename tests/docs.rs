@@ -50,6 +50,8 @@ fn every_command_and_option_is_in_the_manual_and_no_other() {
         }
     }
 
+    // What the page says of systemctl and journalctl.
+    known.extend(["--user", "--update-catalog"].map(str::to_owned));
     assert_eq!(options(&page), known);
 }
 

@@ -151,3 +151,17 @@ fn the_units_are_well_formed_and_closed() {
 fn the_units_are_well_formed_and_closed_on_debian_13() {
     suite("trixie", "test_units");
 }
+
+/// Takes minutes: `make test-vm`.
+#[test]
+#[ignore = "boots a virtual machine, for the controllers that a container lacks"]
+fn limits_of_memory_and_tasks() {
+    let staged = format!("{}:/stage", stage().display());
+    let suites = format!("{}:/suite", root().join("tests/systemd").display());
+    let machine = ["--backend", "vm", "--os", "trixie", "--timeout", "900"];
+    let arguments = [&machine[..], &["--bind", &staged, "--bind", &suites, "--cwd", "/suite"]].concat();
+    let output = bed(&arguments, &["python3", "-B", "-m", "unittest", "-v", "test_memory"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    assert!(!said.contains("skipped"), "{said}");
+}

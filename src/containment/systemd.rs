@@ -32,7 +32,6 @@ use super::{
     Boxed, Contained, Containment, ContainmentError, DATA_VARIABLE, Exit, Launch, Life, UNIT_VARIABLE,
 };
 use crate::config::Sandbox;
-use crate::systemd::unit::OwnUnit;
 
 /// The slice of all workers.
 pub const SLICE: &str = "klbr-workers.slice";
@@ -220,7 +219,7 @@ impl Containment for SystemdContainment {
 
     fn stop_timeout(&self) -> Boxed<'_, Option<Duration>> {
         Box::pin(async move {
-            let OwnUnit::User(unit) = self.surroundings.unit.as_ref()? else { return None };
+            let unit = self.surroundings.unit.as_deref()?;
             self.manager.stop_timeout_of(unit).await
         })
     }

@@ -9,7 +9,7 @@ use crate::containment::process::{Orphans, ProcessContainment};
 use crate::containment::systemd::{SPAWN_SOCKET, SpawnedContainment, Surroundings, SystemdContainment};
 use crate::containment::{Containment, ContainmentError};
 use crate::notice;
-use crate::systemd::unit;
+use crate::systemd::unit::{self, OwnUnit};
 
 /// Opens the containment, and says so where it is a weaker one than there could be.
 pub(super) async fn open(
@@ -22,7 +22,7 @@ pub(super) async fn open(
         ContainmentChoice::Cgroup => Err(ServeError::NoSuchContainment("cgroup")),
         ContainmentChoice::Systemd => Ok(systemd(config, data_tag, around).await?),
         // Without its workers' own user, a service of the system has nobody to hide its key from.
-        ContainmentChoice::Auto if is_spawned_for(&around) => Ok(systemd(config, data_tag, around).await?),
+        ContainmentChoice::Auto if is_spawned_for() => Ok(systemd(config, data_tag, around).await?),
         ContainmentChoice::Auto => match systemd(config, data_tag, around).await {
             Ok(containment) => Ok(containment),
             Err(error) => {
@@ -48,7 +48,7 @@ pub(super) async fn systemd(
     data_tag: &str,
     around: Surroundings,
 ) -> Result<Arc<dyn Containment>, ContainmentError> {
-    if is_spawned_for(&around) {
+    if is_spawned_for() {
         return Ok(Arc::new(SpawnedContainment::new(data_tag, &config.sandbox, around).await?));
     }
     let last_line = process(config, data_tag)?;
@@ -56,8 +56,8 @@ pub(super) async fn systemd(
 }
 
 /// Whether this host is a service of the system for which the system's manager starts workers.
-fn is_spawned_for(around: &Surroundings) -> bool {
-    matches!(around.unit, Some(unit::OwnUnit::System(_))) && Path::new(SPAWN_SOCKET).exists()
+fn is_spawned_for() -> bool {
+    matches!(unit::own(), Some(OwnUnit::System(_))) && Path::new(SPAWN_SOCKET).exists()
 }
 
 /// Where a host and its user keep things.
@@ -76,6 +76,9 @@ pub(super) fn surroundings(
         python: config.python.clone(),
         home: variable("HOME"),
         runtime: variable("XDG_RUNTIME_DIR"),
-        unit: unit::own(),
+        unit: unit::own().and_then(|unit| match unit {
+            OwnUnit::User(name) => (!is_spawned_for()).then_some(name),
+            OwnUnit::System(name) => is_spawned_for().then_some(name),
+        }),
     }
 }

@@ -9,14 +9,6 @@ pub enum OwnUnit {
     System(String),
 }
 
-impl OwnUnit {
-    /// Its name, such as `klbr.service`.
-    pub fn name(&self) -> &str {
-        let (Self::User(name) | Self::System(name)) = self;
-        name
-    }
-}
-
 /// The service that this process is in.
 pub fn own() -> Option<OwnUnit> {
     unit_in(&std::fs::read_to_string("/proc/self/cgroup").ok()?)

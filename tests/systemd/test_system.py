@@ -204,6 +204,18 @@ class System(SystemMachine):
                     self.assertEqual(self.cell("1"), "1")
         self.assertEqual(self.workers(), [])
 
+    def test_a_stop_while_a_worker_starts_waits_for_neither(self) -> None:
+        for _ in range(5):
+            self.up()
+            units = run("systemctl", "list-units", "--plain", "--no-legend", "klbr-worker@*.service").stdout
+            for line in units.splitlines():
+                run("systemctl", "kill", line.split()[0], check=False)
+            began = time.monotonic()
+            run("systemctl", "stop", "klbr.service")
+            self.assertLess(time.monotonic() - began, 5)
+            self.assertEqual(show("klbr.service", "Result"), "success")
+            until("nothing is left", lambda: not self.workers())
+
     def test_a_shim_that_is_stopped_does_not_save_its_worker(self) -> None:
         self.up()
         self.assertEqual(self.cell("import os, signal; os.kill(os.getppid(), signal.SIGSTOP)"), "")

@@ -209,6 +209,17 @@ class StopAndRestart(UserMachine):
         # Not killed by the manager beforehand.
         self.assertRegex(ended["error"], "the host was stopped; it exited with status 0")
 
+    def test_a_stop_while_a_worker_starts_waits_for_neither(self) -> None:
+        for _ in range(5):
+            self.up()
+            for unit in self.generations():
+                self.systemctl("kill", unit, check=False)
+            began = time.monotonic()
+            self.systemctl("stop", "klbr.service")
+            self.assertLess(time.monotonic() - began, 5)
+            self.assertEqual(self.show("klbr.service", "Result"), "success")
+            until("nothing is left", lambda: not self.workers())
+
     def test_a_stop_in_every_state_ends_well(self) -> None:
         slow = SlowModel(30)
         self.up(slow.route)

@@ -13,7 +13,6 @@ use super::super::probe::Check;
 use super::SLICE;
 use super::bus::Properties;
 use crate::config::{Sandbox, SandboxHome};
-use crate::systemd::unit::OwnUnit;
 
 /// Microseconds between the end of the main process and the hard stop of what it left.
 const STOP_USEC: u64 = 2_000_000;
@@ -59,8 +58,8 @@ pub struct Surroundings {
     pub home: Option<PathBuf>,
     /// The user's runtime directory, where there is one.
     pub runtime: Option<PathBuf>,
-    /// The unit that this host itself is, where it is one.
-    pub unit: Option<OwnUnit>,
+    /// The service that this host itself is, of the manager that holds its workers.
+    pub unit: Option<String>,
 }
 
 /// The properties of a unit that runs `launch` below the shim.
@@ -97,7 +96,7 @@ pub(super) fn of<'a>(
         ("StandardOutputFileDescriptor", Fd::from(stdout.as_fd()).into()),
         ("StandardErrorFileDescriptor", Fd::from(stderr.as_fd()).into()),
     ];
-    if let Some(OwnUnit::User(unit)) = &around.unit {
+    if let Some(unit) = &around.unit {
         properties.push(("StopPropagatedFrom", Value::from(vec![unit.clone()])));
         // And after it: the host drains first.
         properties.push(("Before", Value::from(vec![unit.clone()])));

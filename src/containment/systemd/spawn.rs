@@ -179,8 +179,8 @@ impl Containment for SpawnedContainment {
 
     fn stop_timeout(&self) -> Boxed<'_, Option<Duration>> {
         Box::pin(async move {
-            let unit = self.surroundings.unit.as_ref()?;
-            self.manager.stop_timeout_of(unit.name()).await
+            let unit = self.surroundings.unit.as_deref()?;
+            self.manager.stop_timeout_of(unit).await
         })
     }
 
