@@ -1,7 +1,7 @@
 """What a containment costs: the start of a generation and the hard stop of 500 processes, in each.
 
-Runs itself inside of tests/systemd/testbed, as root of a container with a systemd of its own. Peers of the same
-run: a plain `systemd-run --user` that starts the same interpreter, and a bare `cgroup.kill` of as many processes.
+Runs itself inside of tests/systemd/testbed, as root of a container with a systemd of its own. Peers of the
+same run: a plain `systemd-run --user` that starts the same interpreter, and a bare `cgroup.kill` of as many.
 Prints medians and ratios, no verdict: the machine is noisy.
 """
 
@@ -110,10 +110,8 @@ def inside() -> None:
 
     def both(name: str, find: Callable[[], set[int]]) -> None:
         began, stopped = median(ROUNDS, start), median(STOPS, lambda: stop(find))
-        print(f"{name}: generation, from asked to its first cell  {began:8.1f} ms  {began / peer:.2f}")
-        print(
-            f"{name}: hard stop of {PROCESSES} and a new generation    {stopped:8.1f} ms  {stopped / floor:.2f}"
-        )
+        print(f"{name}: generation, from asked to first cell  {began:8.1f} ms  {began / peer:.2f}")
+        print(f"{name}: stop {PROCESSES}, and a new generation  {stopped:8.1f} ms  {stopped / floor:.2f}")
 
     both("systemd", by_group)
     bench.systemctl("stop", "klbr.socket", "klbr.service")

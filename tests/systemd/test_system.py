@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import subprocess
-import time
 import unittest
 import warnings
 from pathlib import Path
@@ -205,24 +204,25 @@ class System(SystemMachine):
         self.assertEqual(self.workers(), [])
 
     def test_a_stop_while_a_worker_starts_waits_for_neither(self) -> None:
+        def stopped_hard() -> int:
+            return run("journalctl", "--no-pager", "-u", "klbr").stdout.count("stopping hard")
+
+        before = stopped_hard()
         for _ in range(5):
             self.up()
             units = run("systemctl", "list-units", "--plain", "--no-legend", "klbr-worker@*.service").stdout
             for line in units.splitlines():
                 run("systemctl", "kill", line.split()[0], check=False)
-            began = time.monotonic()
             run("systemctl", "stop", "klbr.service")
-            self.assertLess(time.monotonic() - began, 5)
+            self.assertEqual(stopped_hard(), before)
             self.assertEqual(show("klbr.service", "Result"), "success")
             until("nothing is left", lambda: not self.workers())
 
     def test_a_shim_that_is_stopped_does_not_save_its_worker(self) -> None:
         self.up()
         self.assertEqual(self.cell("import os, signal; os.kill(os.getppid(), signal.SIGSTOP)"), "")
-        began = time.monotonic()
         self.klbr("reset")
         self.assertEqual(self.cell("6 * 7"), "42")
-        self.assertLess(time.monotonic() - began, 30)
 
     def test_the_end_of_a_worker_is_told_by_the_manager(self) -> None:
         self.up()
