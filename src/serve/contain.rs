@@ -18,12 +18,15 @@ pub(super) async fn open(
     around: Surroundings,
 ) -> Result<Arc<dyn Containment>, ServeError> {
     match config.containment {
-        ContainmentChoice::Process => Ok(Arc::new(process(config, data_tag)?)),
+        ContainmentChoice::Process => {
+            look_at_workspace(&around.workspace);
+            Ok(Arc::new(process(config, data_tag)?))
+        }
         ContainmentChoice::Cgroup => Err(ServeError::NoSuchContainment("cgroup")),
         ContainmentChoice::Systemd => Ok(systemd(config, data_tag, around).await?),
         // Without its workers' own user, a service of the system has nobody to hide its key from.
         ContainmentChoice::Auto if is_spawned_for() => Ok(systemd(config, data_tag, around).await?),
-        ContainmentChoice::Auto => match systemd(config, data_tag, around).await {
+        ContainmentChoice::Auto => match systemd(config, data_tag, around.clone()).await {
             Ok(containment) => Ok(containment),
             Err(error) => {
                 tracing::warn!(
@@ -31,9 +34,18 @@ pub(super) async fn open(
                     error = &error as &dyn std::error::Error,
                     "workers are held by process only, without a sandbox"
                 );
+                look_at_workspace(&around.workspace);
                 Ok(Arc::new(process(config, data_tag)?))
             }
         },
+    }
+}
+
+/// Workers that are held by process may do what their host may: one in a closed unit writes nowhere.
+fn look_at_workspace(workspace: &Path) {
+    if rustix::fs::access(workspace, rustix::fs::Access::WRITE_OK).is_err() {
+        let path = workspace.display();
+        tracing::warn!("the workspace {path} cannot be written; in a unit, give it ReadWritePaths={path}");
     }
 }
 

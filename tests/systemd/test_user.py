@@ -67,6 +67,16 @@ class Activation(UserMachine):
         self.assertEqual(len(self.generations()), 2, self.generations())
         self.assertIn("root", self.show("klbr.service", "StatusText"))
 
+    def test_workers_that_are_held_by_process_write_where_the_unit_may(self) -> None:
+        write = "open('kept', 'w').write('x')"
+        self.up('containment = "process"\n' + MANUAL)
+        self.assertIn("Read-only file system", self.cell(write))
+        self.assertIn(f"ReadWritePaths={self.home}/klbr", self.journal())
+        drop_in("user", "klbr.service", f"[Service]\nReadWritePaths={self.home}/klbr\n")
+        self.systemctl("daemon-reload")
+        self.systemctl("restart", "klbr.service")
+        self.assertEqual(self.cell(write), "1")
+
     def test_many_connections_during_a_failing_start_leave_the_socket_usable(self) -> None:
         self.configure()
         broken = drop_in("user", "klbr.service", "[Service]\nExecStart=\nExecStart=/bin/false\n", "broken")

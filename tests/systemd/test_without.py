@@ -148,4 +148,5 @@ class WithoutUserNamespaces(UserMachine):
         self.systemctl("daemon-reload")
         status = json.loads(caller.communicate(timeout=60)[0])
         self.assertEqual(status["containment"], "process")
+        self.assertEqual(self.cell("open('kept', 'w').write('x')"), "1")
         self.assertEqual(self.cell("6 * 7"), "42")
