@@ -93,25 +93,25 @@ install: release install-built ## Into PREFIX (/usr/local), below DESTDIR.
 
 .PHONY: install-built
 install-built:
-	install -Dm755 $(BUILT) $(bindir)/klbr
-	rm -rf $(libdir)/python
-	cd python && find klbr klbr_hooks \( -name '*.py' -o -name '*.json' -o -name py.typed \) -exec install -Dm644 {} $(libdir)/python/{} \;
-	$(PYTHON) -m compileall -q -s '$(DESTDIR)' $(libdir)/python/klbr
-	for page in man/*.[1-8]; do install -Dm644 $$page $(mandir)/man$${page##*.}/$${page##*/}; done
-	for unit in units/*/*; do install -Dm644 $$unit $(unitdir)/$${unit#units/}; done
-	install -Dm644 units/klbr.catalog $(unitdir)/catalog/klbr.catalog
-	install -Dm644 units/klbr.sysusers $(DESTDIR)$(PREFIX)/lib/sysusers.d/klbr.conf
-	case '$(PREFIX)' in /usr|/usr/local) install -Dm644 units/klbr.rules $(rulesdir)/klbr.rules;; esac
-	sed -i 's,/usr/bin/klbr,$(PREFIX)/bin/klbr,' $(unitdir)/*/klbr*.service
-	install -Dm644 -t $(docdir) README.md ARCHITECTURE.md CHANGELOG.md LICENSE-MIT LICENSE-APACHE
+	install -Dm755 "$(BUILT)" "$(bindir)/klbr"
+	rm -rf "$(libdir)/python"
+	cd python && find klbr klbr_hooks \( -name '*.py' -o -name '*.json' -o -name py.typed \) -exec install -Dm644 {} "$(libdir)/python/{}" \;
+	$(PYTHON) -m compileall -q -s '$(DESTDIR)' "$(libdir)/python/klbr"
+	for page in man/*.[1-8]; do install -Dm644 $$page "$(mandir)/man$${page##*.}/$${page##*/}"; done
+	for unit in units/*/*; do install -Dm644 $$unit "$(unitdir)/$${unit#units/}"; done
+	install -Dm644 units/klbr.catalog "$(unitdir)/catalog/klbr.catalog"
+	install -Dm644 units/klbr.sysusers "$(DESTDIR)$(PREFIX)/lib/sysusers.d/klbr.conf"
+	case '$(PREFIX)' in /usr|/usr/local) install -Dm644 units/klbr.rules "$(rulesdir)/klbr.rules";; esac
+	sed -i 's,/usr/bin/klbr,$(PREFIX)/bin/klbr,' "$(unitdir)"/*/klbr*.service
+	install -Dm644 -t "$(docdir)" README.md ARCHITECTURE.md CHANGELOG.md LICENSE-MIT LICENSE-APACHE
 
 .PHONY: uninstall
 uninstall: ## Removes what `install` installed.
-	rm -f $(bindir)/klbr
-	rm -rf $(libdir) $(docdir)
-	for unit in units/*/*; do rm -f $(unitdir)/$${unit#units/}; done
-	rm -f $(unitdir)/catalog/klbr.catalog $(DESTDIR)$(PREFIX)/lib/sysusers.d/klbr.conf $(rulesdir)/klbr.rules
-	for page in man/*.[1-8]; do rm -f $(mandir)/man$${page##*.}/$${page##*/}; done
+	rm -f "$(bindir)/klbr"
+	rm -rf "$(libdir)" "$(docdir)"
+	for unit in units/*/*; do rm -f "$(unitdir)/$${unit#units/}"; done
+	rm -f "$(unitdir)/catalog/klbr.catalog" "$(DESTDIR)$(PREFIX)/lib/sysusers.d/klbr.conf" "$(rulesdir)/klbr.rules"
+	for page in man/*.[1-8]; do rm -f "$(mandir)/man$${page##*.}/$${page##*/}"; done
 
 .PHONY: clean
 clean: ## Removes what was built.

@@ -39,6 +39,8 @@ pub const SLICE: &str = "klbr-workers.slice";
 const UNITS: &str = "klbr-gen-*.service";
 /// The first version that has `PrivatePIDs=`.
 const PRIVATE_PIDS_SINCE: u32 = 257;
+/// Time for the shim of a unit that the host has no rights in to end it, before the manager is asked.
+const LIFELINE_GRACE: Duration = Duration::from_millis(200);
 /// What is read of a probe.
 const PROBE_BYTES_MAX: u64 = 65_536;
 /// A unit name is used once.
@@ -266,6 +268,10 @@ impl Life for UnitLife {
     fn kill(&mut self) -> Boxed<'_, Exit> {
         Box::pin(async move {
             drop(self.lifeline.take());
+            if self.ended.is_none() && self.ends.is_some() {
+                // The shim does it by itself, and where there is no polkit nobody else does it soon.
+                let _ = tokio::time::timeout(LIFELINE_GRACE, self.group.emptied()).await;
+            }
             if self.ended.is_none() {
                 self.group.kill_until_empty(&self.name, &self.manager).await;
             }

@@ -19,7 +19,7 @@ use super::bus::{Bus, Manager};
 use super::cgroup::ControlGroup;
 use super::ends::Ends;
 use super::properties::{self, Surroundings};
-use super::{SLICE, UnitLife, found_by, pair};
+use super::{LIFELINE_GRACE, SLICE, UnitLife, found_by, pair};
 use crate::config::Sandbox;
 use crate::containment::{
     Boxed, Contained, Containment, ContainmentError, DATA_VARIABLE, Launch, UNIT_VARIABLE, accepted,
@@ -146,6 +146,7 @@ impl SpawnedContainment {
             let Ok(group) = self.manager.control_group(&name).await else { continue };
             let group = ControlGroup::of(&group);
             stopped += usize::from(group.is_populated());
+            let _ = tokio::time::timeout(LIFELINE_GRACE, group.emptied()).await;
             group.kill_until_empty(&name, &self.manager).await;
         }
         Ok(stopped)
