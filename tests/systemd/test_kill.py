@@ -11,7 +11,7 @@ import time
 from machine import UserMachine, members, until
 
 DESCENDANTS = 500
-LOOPS = int(os.environ.get("KLBR_LOOPS", "25"))
+LOOPS = int(os.environ.get("KLBR_LOOPS", "250"))
 
 # Detached twice, in a session of their own, deaf to SIGTERM; and some that change their pid all the time.
 BREED = f"""

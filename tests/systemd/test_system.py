@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import unittest
 import warnings
@@ -277,6 +278,30 @@ class System(SystemMachine):
         ):
             self.assertNotEqual(as_host(verb, unit), 0, (verb, unit))
         self.assertEqual(as_host("kill", worker), 0)
+
+    def test_the_drop_in_of_the_readme_opens_what_it_says(self) -> None:
+        readme = Path("/usr/share/doc/klbr/README.md").read_text()
+        text = (
+            readme.split("`systemctl edit klbr-worker@.service`", 1)[1]
+            .split("```", 2)[1]
+            .removeprefix("ini\n")
+        )
+        project = Path("/srv/project")
+        project.mkdir(exist_ok=True)
+        shutil.chown(project, "klbr-worker")
+        drop_in("system", "klbr-worker@.service", text)
+        run("systemctl", "daemon-reload")
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            port = server.getsockname()[1]
+            self.assertEqual(self.up()["unenforced"], [])
+            connect = f"import socket; socket.create_connection(('127.0.0.1', {port})).fileno() > 0"
+            self.assertEqual(self.cell(connect), "True")
+        self.assertEqual(self.cell(f"open('{project}/x', 'w').write('x')"), "1")
+        self.assertIn("Error", self.cell("open('/srv/x', 'w')"))
+        # And the doctor, as root, finds nothing wrong.
+        done = self.klbr("--config", str(CONFIG), "--data", str(DATA), "doctor", "--json", check=False)
+        found = [json.loads(line) for line in done.stdout.splitlines()]
+        self.assertEqual([one for one in found if one["verdict"] == "fail"], [], found)
 
     def test_the_key_is_a_credential_also_an_encrypted_one(self) -> None:
         route = '[route]\nuse = "m"\n[routes.m]\nbase_url = "http://127.0.0.1:9/v1"\nmodel = "m"\n'
