@@ -216,8 +216,11 @@ class StopAndRestart(UserMachine):
         self.systemctl("stop", "klbr.service")
         cell.wait(timeout=30)
         ended = [row["payload"] for row in self.objects("log") if row["kind"] == "cell.completed"][-1]
-        # Not killed by the manager beforehand.
-        self.assertRegex(ended["error"], "the host was stopped; it exited with status 0")
+        # Not killed by the manager beforehand. On a busy machine 257 loses sight of a process that it gave
+        # numbers of its own ("Supervising process which is not our child"): then nobody knows its status.
+        self.assertRegex(
+            ended["error"], "the host was stopped; (it exited with status 0|nobody saw how it ended)"
+        )
 
     def test_a_stop_while_a_worker_starts_waits_for_neither(self) -> None:
         def stopped_hard() -> int:
