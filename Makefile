@@ -40,6 +40,7 @@ run: build ## The main job with real inputs on a throw-away host.
 .PHONY: test
 test: need venv ## Every test.
 	@[ "$$(id -u)" = 0 ] || echo "SKIPPED: what needs root, such as the units on a real systemd (tests/systemd.rs)" >&2
+	@echo "SKIPPED: limits of memory and tasks, which need a virtual machine (make test-vm)" >&2
 	$(CARGO) test --locked --no-fail-fast
 	cd python && $(PYTHON) -m unittest discover -s tests -t .
 

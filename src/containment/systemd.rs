@@ -97,38 +97,20 @@ impl SystemdContainment {
         Ok(containment)
     }
 
-    /// What of the sandbox does not hold, as a throw-away worker finds it.
     async fn probe(&self) -> Result<Vec<String>, ContainmentError> {
-        let checks = properties::checks(&self.sandbox, &self.surroundings);
-        let mut argv: Vec<OsString> = vec![self.program.clone().into(), "probe".into()];
-        argv.extend(checks.iter().map(|check| check.argument().into()));
-        let launch = Launch {
-            unit: format!(
-                "klbr-gen-0-{:08x}",
-                PROBES.fetch_add(1, Ordering::Relaxed) ^ std::process::id() << 8
-            ),
-            argv,
-            env: vec![],
-            cwd: self.surroundings.workspace.clone(),
-            read_only: vec![],
-            read_write: vec![],
-            control: None,
-        };
-        let unit = launch.unit.clone();
-        found_by(&unit, self.launch(launch).await?, &checks).await
+        let number = PROBES.fetch_add(1, Ordering::Relaxed) ^ std::process::id() << 8;
+        let unit = format!("klbr-gen-0-{number:08x}");
+        probe(self, unit, &self.program, &self.sandbox, &self.surroundings).await
     }
 
     async fn launch(&self, launch: Launch) -> Result<Contained, ContainmentError> {
         let name = format!("{}.service", launch.unit);
         let failed = |source| ContainmentError::Start { unit: name.clone(), source };
         let (stdin, lifeline) = pair().map_err(failed)?;
-        let (from_stdout, stdout) = pair().map_err(failed)?;
-        let (from_stderr, stderr) = pair().map_err(failed)?;
+        let (from_stdout, stdout) = stream().map_err(failed)?;
+        let (from_stderr, stderr) = stream().map_err(failed)?;
         let mut launch = launch;
-        launch.env.push((UNIT_VARIABLE.into(), launch.unit.clone().into()));
-        launch.env.push((DATA_VARIABLE.into(), self.data_tag.clone().into()));
-        let own = |pipe| pipe::Receiver::from_owned_fd(pipe).map_err(failed);
-        let (from_stdout, from_stderr) = (own(from_stdout)?, own(from_stderr)?);
+        mark(&mut launch, &self.data_tag);
         let foreign = self.manager.environment().await?;
         let properties = properties::of(
             &launch,
@@ -169,12 +151,27 @@ impl SystemdContainment {
     }
 }
 
-/// What a probe found not to hold, of what it was to look at.
-async fn found_by(
-    unit: &str,
-    mut contained: Contained,
-    checks: &[Check],
+/// What of the sandbox does not hold, as a throw-away worker finds it.
+async fn probe(
+    containment: &dyn Containment,
+    unit: String,
+    program: &Path,
+    sandbox: &Sandbox,
+    around: &Surroundings,
 ) -> Result<Vec<String>, ContainmentError> {
+    let checks = properties::checks(sandbox, around);
+    let mut argv: Vec<OsString> = vec![program.into(), "probe".into()];
+    argv.extend(checks.iter().map(|check| check.argument().into()));
+    let launch = Launch {
+        unit: unit.clone(),
+        argv,
+        env: vec![],
+        cwd: around.workspace.clone(),
+        read_only: vec![],
+        read_write: vec![],
+        control: None,
+    };
+    let mut contained = containment.start(launch).await?;
     let (exit, said, complained) = tokio::join!(
         contained.life.wait(),
         last_words(&mut contained.stdout),
@@ -182,7 +179,7 @@ async fn found_by(
     );
     if exit.code != Some(0) {
         let result = format!("the probe ended with {exit:?}; it wrote: {}", complained.trim());
-        return Err(ContainmentError::Failed { unit: unit.to_owned(), result });
+        return Err(ContainmentError::Failed { unit, result });
     }
     let found = checks.iter().filter(|check| said.lines().any(|line| line == check.argument()));
     let promises: BTreeSet<String> = found.map(Check::promise).collect();
@@ -195,6 +192,18 @@ async fn last_words(output: &mut pipe::Receiver) -> String {
     // What cannot be read was not said.
     let _ = output.take(PROBE_BYTES_MAX).read_to_end(&mut text).await;
     String::from_utf8_lossy(&text).into_owned()
+}
+
+/// Names the unit and its data directory in the environment of all that a launch starts.
+fn mark(launch: &mut Launch, data_tag: &str) {
+    launch.env.push((UNIT_VARIABLE.into(), launch.unit.clone().into()));
+    launch.env.push((DATA_VARIABLE.into(), data_tag.into()));
+}
+
+/// A pipe from what is started to here.
+fn stream() -> std::io::Result<(pipe::Receiver, OwnedFd)> {
+    let (reading, writing) = pair()?;
+    Ok((pipe::Receiver::from_owned_fd(reading)?, writing))
 }
 
 /// The reading and the writing end of a pipe.
@@ -220,10 +229,7 @@ impl Containment for SystemdContainment {
     }
 
     fn stop_timeout(&self) -> Boxed<'_, Option<Duration>> {
-        Box::pin(async move {
-            let unit = self.surroundings.unit.as_deref()?;
-            self.manager.stop_timeout_of(unit).await
-        })
+        Box::pin(self.manager.stop_timeout_of(self.surroundings.unit.as_deref()))
     }
 
     fn holds(&self, pid: u32) -> bool {

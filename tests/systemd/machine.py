@@ -69,6 +69,17 @@ def drop_in(scope: str, unit: str, text: str, name: str = "test") -> Path:
     return file
 
 
+def readme_drop_in(after: str) -> str:
+    """The first drop-in that README.md shows after these words, as it was installed."""
+    readme = Path("/usr/share/doc/klbr/README.md").read_text()
+    return readme.split(after, 1)[1].split("```", 2)[1].removeprefix("ini\n")
+
+
+def stopped_hard() -> int:
+    """How often a host on this machine could not drain in its time."""
+    return run("journalctl", "--no-pager", "-t", "klbr").stdout.count("stopping hard")
+
+
 def processes_with(mark: str) -> list[int]:
     """Every process with this in its arguments or environment."""
     found = []

@@ -13,7 +13,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from machine import BOX, MANUAL, STAGE, drop_in, members, run, until
+from machine import BOX, MANUAL, STAGE, drop_in, members, readme_drop_in, run, stopped_hard, until
 
 CONFIG = Path("/etc/klbr/klbr.toml")
 WORKSPACE = Path("/var/lib/klbr-worker")
@@ -207,9 +207,6 @@ class System(SystemMachine):
         self.assertEqual(self.workers(), [])
 
     def test_a_stop_while_a_worker_starts_waits_for_neither(self) -> None:
-        def stopped_hard() -> int:
-            return run("journalctl", "--no-pager", "-u", "klbr").stdout.count("stopping hard")
-
         before = stopped_hard()
         for _ in range(5):
             self.up()
@@ -279,12 +276,7 @@ class System(SystemMachine):
         self.assertEqual(as_host("kill", worker), 0)
 
     def test_the_drop_in_of_the_readme_opens_what_it_says(self) -> None:
-        readme = Path("/usr/share/doc/klbr/README.md").read_text()
-        text = (
-            readme.split("`systemctl edit klbr-worker@.service`", 1)[1]
-            .split("```", 2)[1]
-            .removeprefix("ini\n")
-        )
+        text = readme_drop_in("`systemctl edit klbr-worker@.service`")
         project = Path("/srv/project")
         project.mkdir(exist_ok=True)
         shutil.chown(project, "klbr-worker")

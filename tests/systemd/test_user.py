@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from machine import MANUAL, UserMachine, drop_in, freeze_thread, run, systemd_version, until
+from machine import MANUAL, UserMachine, drop_in, freeze_thread, run, stopped_hard, systemd_version, until
 
 ABSENT = '[route]\nuse = "m"\n[routes.m]\nbase_url = "http://127.0.0.1:1/v1"\nmodel = "m"\napi_key_env = "KLBR_ABSENT"\n'
 SLEEP = (
@@ -223,9 +223,6 @@ class StopAndRestart(UserMachine):
         )
 
     def test_a_stop_while_a_worker_starts_waits_for_neither(self) -> None:
-        def stopped_hard() -> int:
-            return run("journalctl", "--no-pager", "-t", "klbr").stdout.count("stopping hard")
-
         before = stopped_hard()
         for _ in range(5):
             self.up()

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from machine import MANUAL, USER, UserMachine, drop_in, run, until
+from machine import MANUAL, USER, UserMachine, drop_in, readme_drop_in, run, until
 
 
 class Without(UserMachine):
@@ -133,18 +133,8 @@ class WithoutUserNamespaces(UserMachine):
         self.assertRegex(found.stdout, r"FAIL +host +.*no host answers[^\n]*\n.*journalctl")
         self.assertRegex(found.stdout, r"warn +containment +process: .*user namespaces")
 
-        # The drop-in of README.md: a host without a sandbox, which says so.
-        settings = (
-            "PrivateUsers",
-            "PrivateDevices",
-            "ProtectClock",
-            "ProtectKernelModules",
-            "ProtectKernelLogs",
-        )
-        bare = "".join(f"{name}=no\n" for name in settings)
-        drop_in(
-            "user", "klbr.service", f"[Service]\nCapabilityBoundingSet=~\nSystemCallFilter=capset\n{bare}"
-        )
+        # A host without a sandbox, which says so.
+        drop_in("user", "klbr.service", readme_drop_in("### Where user namespaces are forbidden"))
         self.systemctl("daemon-reload")
         status = json.loads(caller.communicate(timeout=60)[0])
         self.assertEqual(status["containment"], "process")

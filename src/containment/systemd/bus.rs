@@ -21,9 +21,9 @@ const LOOK_PAUSE: Duration = Duration::from_millis(1);
 /// The signal of a hard stop.
 const SIGKILL: i32 = 9;
 /// What the manager calls the end of a unit of which the kernel killed a process for its memory.
-pub(super) const OUT_OF_MEMORY: &str = "oom-kill";
+const OUT_OF_MEMORY: &str = "oom-kill";
 /// `CLD_EXITED` of waitid(2), which ExecMainCode has.
-pub(super) const EXITED: i32 = 1;
+const EXITED: i32 = 1;
 /// `EXIT_USER` of systemd.exec(5): no user namespace, or no such user.
 const USER: i32 = 217;
 /// `EXIT_NAMESPACE` of systemd.exec(5).
@@ -141,8 +141,15 @@ impl Manager {
     }
 
     async fn path_of(&self, name: &str) -> Result<String, ContainmentError> {
-        let doing = "find a unit";
-        let reply = self.call(doing, PATH, MANAGER, "GetUnit", &name).await?;
+        self.object("find a unit", "GetUnit", &name).await
+    }
+
+    /// The path of the object that a method of the manager names.
+    async fn object<B>(&self, doing: &'static str, method: &str, body: &B) -> Result<String, ContainmentError>
+    where
+        B: serde::Serialize + zbus::zvariant::DynamicType,
+    {
+        let reply = self.call(doing, PATH, MANAGER, method, body).await?;
         let path: OwnedObjectPath = reply
             .body()
             .deserialize()
@@ -153,13 +160,9 @@ impl Manager {
     /// The unit that a process is in: its object's path and its name.
     pub(super) async fn unit_of(&self, pid: u32) -> Result<(String, String), ContainmentError> {
         let doing = "say which unit a process is in";
-        let reply = self.call(doing, PATH, MANAGER, "GetUnitByPID", &pid).await?;
-        let path: OwnedObjectPath = reply
-            .body()
-            .deserialize()
-            .map_err(|error| ContainmentError::Manager { doing, source: Box::new(error) })?;
+        let path = self.object(doing, "GetUnitByPID", &pid).await?;
         let name = self.property(doing, &path, UNIT, "Id").await?;
-        Ok((path.to_string(), name))
+        Ok((path, name))
     }
 
     /// Has the manager tell of changes to all who listen.
@@ -221,8 +224,8 @@ impl Manager {
     }
 
     /// How long a service has for its stop; `None` for as long as it takes, and where nobody knows.
-    pub(super) async fn stop_timeout_of(&self, name: &str) -> Option<Duration> {
-        let path = self.path_of(name).await.ok()?;
+    pub(super) async fn stop_timeout_of(&self, name: Option<&str>) -> Option<Duration> {
+        let path = self.path_of(name?).await.ok()?;
         let given: u64 = self.property("say a timeout", &path, SERVICE, "TimeoutStopUSec").await.ok()?;
         (given != u64::MAX).then(|| Duration::from_micros(given))
     }
@@ -257,8 +260,7 @@ impl Manager {
             if code != 0 {
                 let status: i32 = self.property("say a status", &path, SERVICE, "ExecMainStatus").await?;
                 let result: String = self.property("say a result", &path, SERVICE, "Result").await?;
-                let (code, signal) = if code == EXITED { (Some(status), None) } else { (None, Some(status)) };
-                return Ok(Exit { code, signal, out_of_memory: result == OUT_OF_MEMORY });
+                return Ok(exit(code, status, &result));
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -276,6 +278,12 @@ impl Manager {
         let _ = self.call("let go of a unit", PATH, MANAGER, "UnrefUnit", &name).await;
         let _ = self.call("reset a unit", PATH, MANAGER, "ResetFailedUnit", &name).await;
     }
+}
+
+/// An end as `ExecMainCode`, `ExecMainStatus` and `Result` tell it.
+pub(super) fn exit(code: i32, status: i32, result: &str) -> Exit {
+    let (code, signal) = if code == EXITED { (Some(status), None) } else { (None, Some(status)) };
+    Exit { code, signal, out_of_memory: result == OUT_OF_MEMORY }
 }
 
 /// What most often keeps the manager from setting up a process, by the status it gives then.

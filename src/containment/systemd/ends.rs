@@ -10,7 +10,7 @@ use zbus::export::futures_core::Stream as _;
 use zbus::zvariant::OwnedValue;
 
 use super::super::{ContainmentError, Exit};
-use super::bus::{DESTINATION, EXITED, Manager, OUT_OF_MEMORY, SERVICE};
+use super::bus::{DESTINATION, Manager, SERVICE, exit};
 
 /// The manager's word comes after the control group's.
 const LAST_WORD_MAX: Duration = Duration::from_secs(2);
@@ -64,8 +64,7 @@ impl Ends {
                 continue;
             }
             let result = values.get("Result").and_then(|value| <&str>::try_from(value).ok());
-            let (code, signal) = if code == EXITED { (Some(status), None) } else { (None, Some(status)) };
-            return Exit { code, signal, out_of_memory: result == Some(OUT_OF_MEMORY) };
+            return exit(code, status, result.unwrap_or_default());
         }
         Exit::default()
     }

@@ -5,25 +5,21 @@
 //! The unit that a connection belongs to is the manager's word about a process that the kernel names, never
 //! the worker's own.
 
-use std::ffi::OsString;
-use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::Interest;
 use tokio::net::UnixStream;
-use tokio::net::unix::pipe;
 
 use super::bus::{Bus, Manager};
 use super::cgroup::ControlGroup;
 use super::ends::Ends;
-use super::properties::{self, Surroundings};
-use super::{LIFELINE_GRACE, SLICE, UnitLife, found_by, pair};
+use super::properties::Surroundings;
+use super::{LIFELINE_GRACE, SLICE, UnitLife, mark, probe, stream};
 use crate::config::Sandbox;
-use crate::containment::{
-    Boxed, Contained, Containment, ContainmentError, DATA_VARIABLE, Launch, UNIT_VARIABLE, accepted,
-};
+use crate::containment::{Boxed, Contained, Containment, ContainmentError, Launch, accepted};
 
 /// The socket of `klbr-worker.socket`.
 pub const SPAWN_SOCKET: &str = "/run/klbr-spawn.sock";
@@ -55,37 +51,18 @@ impl SpawnedContainment {
         let (socket, data_tag) = (PathBuf::from(SPAWN_SOCKET), data_tag.to_owned());
         let mut containment =
             Self { socket, program, data_tag, surroundings, manager, unenforced: Vec::new() };
-        containment.unenforced = containment.probe(sandbox).await?;
-        Ok(containment)
-    }
-
-    /// What of the sandbox does not hold, as a throw-away worker finds it.
-    async fn probe(&self, sandbox: &Sandbox) -> Result<Vec<String>, ContainmentError> {
-        let checks = properties::checks(sandbox, &self.surroundings);
-        let mut argv: Vec<OsString> = vec![self.program.clone().into(), "probe".into()];
-        argv.extend(checks.iter().map(|check| check.argument().into()));
         let unit = "klbr-gen-0-00000000".to_owned();
-        let cwd = self.surroundings.workspace.clone();
-        let launch = Launch {
-            unit: unit.clone(),
-            argv,
-            env: vec![],
-            cwd,
-            read_only: vec![],
-            read_write: vec![],
-            control: None,
-        };
-        found_by(&unit, self.launch(launch).await?, &checks).await
+        let found =
+            probe(&containment, unit, &containment.program, sandbox, &containment.surroundings).await?;
+        containment.unenforced = found;
+        Ok(containment)
     }
 
     async fn launch(&self, mut launch: Launch) -> Result<Contained, ContainmentError> {
         let failed = |source| ContainmentError::Start { unit: launch.unit.clone(), source };
-        let (from_stdout, stdout) = pair().map_err(failed)?;
-        let (from_stderr, stderr) = pair().map_err(failed)?;
-        let own = |pipe| pipe::Receiver::from_owned_fd(pipe).map_err(failed);
-        let (from_stdout, from_stderr) = (own(from_stdout)?, own(from_stderr)?);
-        launch.env.push((UNIT_VARIABLE.into(), launch.unit.clone().into()));
-        launch.env.push((DATA_VARIABLE.into(), self.data_tag.clone().into()));
+        let (from_stdout, stdout) = stream().map_err(failed)?;
+        let (from_stderr, stderr) = stream().map_err(failed)?;
+        mark(&mut launch, &self.data_tag);
         let order = accepted::order(&launch).ok_or_else(|| {
             let problem = "its paths and variables have to be UTF-8, and short enough for one message";
             ContainmentError::Start { unit: launch.unit.clone(), source: std::io::Error::other(problem) }
@@ -134,7 +111,6 @@ impl SpawnedContainment {
             .unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()))
             .map_err(unanswered)?;
         let pid = pid.ok_or_else(|| unanswered(std::io::Error::other("nobody knows who it is")))?;
-        tracing::trace!(descriptor = stream.as_raw_fd(), pid, "a unit answers");
         Ok((stream, pid))
     }
 
@@ -179,10 +155,7 @@ impl Containment for SpawnedContainment {
     }
 
     fn stop_timeout(&self) -> Boxed<'_, Option<Duration>> {
-        Box::pin(async move {
-            let unit = self.surroundings.unit.as_deref()?;
-            self.manager.stop_timeout_of(unit).await
-        })
+        Box::pin(self.manager.stop_timeout_of(self.surroundings.unit.as_deref()))
     }
 
     /// Of another user and without a way to the socket: what can be seen of it is looked at all the same.
